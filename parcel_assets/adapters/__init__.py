@@ -1,0 +1,1 @@
+"""One file = one port and one technology, named port_technology."""

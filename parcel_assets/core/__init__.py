@@ -1,0 +1,1 @@
+"""The part that decides. Pure: no clock, files, network, environment or frameworks."""

@@ -1,0 +1,131 @@
+"""Every refusal this package makes: what was found, what was expected, where, and what to do next.
+
+Errors are named by who must act. They carry their facts as fields, so that a page, a log line and
+a JSON answer can show them, and they survive pickling across process borders.
+"""
+
+from typing import Any
+
+
+class ParcelAssetsError(Exception):
+    """A refusal with its four parts: `found`, `expected`, `where` and `remedy`.
+
+    `facts` holds further fields (JSON values) for machines.
+    """
+
+    def __init__(self, found: str, *, expected: str, where: str, remedy: str, **facts: Any) -> None:
+        self.found = found
+        self.expected = expected
+        self.where = where
+        self.remedy = remedy
+        self.facts = facts
+        super().__init__(f"{where}: found {found}; expected {expected}. {remedy}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.found, self.expected, self.where, self.remedy, self.facts)
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return the error as JSON fields, for `--json`, metadata and logs."""
+        return {
+            "error": type(self).__name__,
+            "found": self.found,
+            "expected": self.expected,
+            "where": self.where,
+            "remedy": self.remedy,
+            **self.facts,
+        }
+
+
+def _rebuild(
+    kind: type[ParcelAssetsError],
+    found: str,
+    expected: str,
+    where: str,
+    remedy: str,
+    facts: dict[str, Any],
+) -> ParcelAssetsError:
+    return kind(found, expected=expected, where=where, remedy=remedy, **facts)
+
+
+class Hold(ParcelAssetsError):
+    """A stop with a named reason (`facts["hold"]`) that evidence or a decision lifts; not a fault."""
+
+
+class PlanError(ParcelAssetsError):
+    """The plan's author must act: `facts["faults"]` lists every fault with its dotted path."""
+
+
+class PlanChangedError(PlanError):
+    """A used revision was offered other content (S1); `facts["field"]` names the first difference."""
+
+
+class ArchiveError(ParcelAssetsError):
+    """The data owner must act: `facts["rows"]` lists every refused row."""
+
+
+class SnapshotChangedError(ArchiveError):
+    """The archive no longer is what was pinned (D2)."""
+
+
+class SplitError(ParcelAssetsError):
+    """The split breaks a rule of the data (D1, D3) or the plan's minimum support."""
+
+
+class SettingError(ParcelAssetsError):
+    """The operator must act: a setting, a missing tool, a full disk."""
+
+
+class StorageError(SettingError):
+    """A file could not be written or does not hold what its name says."""
+
+
+class LedgerError(ParcelAssetsError):
+    """The ledger refuses: broken chain, wrong event, closed revision."""
+
+
+class LeaseHeldError(LedgerError):
+    """Another live process writes this revision."""
+
+
+class StaleFenceError(LedgerError):
+    """The writer's lease has been taken over; it may append nothing more (S5)."""
+
+
+class IdentityError(ParcelAssetsError):
+    """A worker is not what the plan says (S4); `facts["field"]` names the field."""
+
+
+class CheckpointError(ParcelAssetsError):
+    """A checkpoint's lineage or bytes do not verify (S6)."""
+
+
+class ReportError(ParcelAssetsError):
+    """A worker's message breaks the protocol: skipped milestone, repeated step, step past the end."""
+
+
+class TrainingError(ParcelAssetsError):
+    """A trial's own failure: NaN loss, a user's module that raises."""
+
+
+class AdmissionError(ParcelAssetsError):
+    """A gate before this stage does not pass now; `facts["gate"]` names it (idea 3)."""
+
+
+class DispositionError(ParcelAssetsError):
+    """Bad input to `parcel_search_disposition`."""
+
+
+class DecisionError(ParcelAssetsError):
+    """A quality decision is refused: wrong evidence, expired, or too late."""
+
+
+class HoldoutError(ParcelAssetsError):
+    """The vault stays shut (H5, H6, H7)."""
+
+
+class PacketError(ParcelAssetsError):
+    """The packet does not verify; `facts["file"]` names the first bad file."""
+
+
+class RegistryError(ParcelAssetsError):
+    """The registry refuses the model (R1)."""

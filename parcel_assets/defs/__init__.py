@@ -1,0 +1,1 @@
+"""Dagster only: resources, partitions, assets, checks, sensors, metadata."""

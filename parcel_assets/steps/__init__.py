@@ -1,0 +1,1 @@
+"""One stage each: a fixed order of reads and writes against ports."""

@@ -1,0 +1,1 @@
+"""Tests of parcel_assets: read them as the specification."""
