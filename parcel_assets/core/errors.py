@@ -22,7 +22,14 @@ class ParcelAssetsError(Exception):
         super().__init__(f"{where}: found {found}; expected {expected}. {remedy}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.found, self.expected, self.where, self.remedy, self.facts)
+        return _rebuild, (
+            type(self),
+            self.found,
+            self.expected,
+            self.where,
+            self.remedy,
+            self.facts,
+        )
 
     def as_fields(self) -> dict[str, Any]:
         """Return the error as JSON fields, for `--json`, metadata and logs."""

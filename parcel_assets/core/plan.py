@@ -1,0 +1,550 @@
+"""The plan: an immutable, digested description of one search, read strictly.
+
+This file says what a plan may hold and which plans are sound. Reading the file from disk and
+freezing it in the ledger are left to others. Whatever can change the answer is in here, hence in
+the digest; where and how fast a search runs is a setting.
+"""
+
+import difflib
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from types import UnionType
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from parcel_assets.core.codec import digest_value
+from parcel_assets.core.errors import PlanChangedError, PlanError
+
+REVISION_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+PROTECTED_SLICES_MAXIMUM = 6  # more protected slices cost so much power that none would pass
+BUILT_IN_NETWORK = "cnn"
+BUILT_IN_KNOBS = (
+    "learning_rate",
+    "width",
+    "depth",
+    "weight_decay",
+    "positive_weight",
+    "rare_oversampling",
+    "augmentation",
+    "image_size",
+)
+
+Scalar = bool | int | float | str
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
+PositiveInt = Annotated[int, Field(gt=0)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+
+
+class Section(BaseModel):
+    """A frozen part of the plan: unknown keys, loose types, NaN and infinity are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Columns(Section):
+    """Which column of the label table holds what; every value is read as text."""
+
+    photo: str = "path"
+    shipment: str = "shipment_id"
+    label: str = "label"
+    damage_type: str | None = None
+    camera_class: str | None = None
+    further: tuple[str, ...] = ()  # other columns that slices may use: site, carrier, lane
+
+
+class LabelMap(Section):
+    """Which texts in the label column mean damaged, and which intact; any other text is a bad row."""
+
+    damaged: tuple[str, ...] = ("damaged",)
+    intact: tuple[str, ...] = ("intact",)
+
+    @model_validator(mode="after")
+    def _disjoint(self) -> Self:
+        both = sorted(set(self.damaged) & set(self.intact))
+        if both:
+            raise ValueError(f"{both} mean both damaged and intact")
+        return self
+
+
+class ImageRules(Section):
+    """How a file becomes 8-bit RGB pixels, and which files are refused."""
+
+    formats: tuple[str, ...] = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
+    minimum_side_pixels: PositiveInt = 16
+    maximum_pixels: PositiveInt = 50_000_000
+    maximum_file_bytes: PositiveInt = 25_000_000
+    maximum_aspect_ratio: PositiveFloat = 20.0
+    background: tuple[int, int, int] = (255, 255, 255)  # what shows behind transparency
+    sixteen_bit_depth: PositiveInt | None = (
+        None  # declared depth of 16-bit files; None refuses them
+    )
+
+
+class SnapshotPlan(Section):
+    """The pinned archive: where it lies, how its table reads, and the digest it must have."""
+
+    archive: Name  # the archive's name in the registers of assignments and opened holdouts
+    location: str  # a folder, relative to the data folder unless absolute
+    digest: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")  # empty: not pinned yet
+    table: str = "labels.csv"
+    encoding: str = "utf-8"
+    delimiter: str = Field(default=",", min_length=1, max_length=1)
+    columns: Columns = Columns()
+    labels: LabelMap = LabelMap()
+    shipment_pattern: str | None = None  # a regular expression that every shipment id matches whole
+    bad_rows: Literal["refuse", "leave_out"] = "refuse"
+    images: ImageRules = ImageRules()
+
+
+class MinimumSupport(Section):
+    """What a part must hold before anything trains; without a dimension it is the whole part."""
+
+    part: Literal["train", "validation", "holdout"]
+    dimension: str | None = None
+    value: str | None = None
+    shipments: int = Field(default=1, ge=0)
+    damaged_photos: int = Field(default=0, ge=0)
+
+
+class SplitPlan(Section):
+    """The grouped split: key of the hash, fractions of the parts, minimum support."""
+
+    key: str = Field(min_length=1)
+    train: Fraction = 0.5
+    validation: Fraction = 0.3
+    holdout: Fraction = 0.2
+    minimum: tuple[MinimumSupport, ...] = ()
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        total = self.train + self.validation + self.holdout
+        if abs(total - 1) > 1e-9:
+            raise ValueError(f"train + validation + holdout is {total:g}, expected 1")
+        return self
+
+
+class PreprocessPlan(Section):
+    """What every network sees: square side in pixels and the normalisation of 0..1 channels."""
+
+    image_size_pixels: Annotated[int, Field(ge=16, le=512)] = 64
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    standard_deviation: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = (0.25, 0.25, 0.25)
+
+
+class MetricPlan(Section):
+    """What a mistake costs, and the one threshold policy of all trials."""
+
+    missed_damage: PositiveFloat
+    needless_review: PositiveFloat
+    unit: str = "cost units"
+    threshold_policy: Literal["minimum_cost"] = "minimum_cost"
+    threshold_grid_points: Annotated[int, Field(ge=10, le=10_000)] = 200
+    # share of validation shipments scored at milestones before the last
+    milestone_fraction: Annotated[float, Field(gt=0, le=1)] = 0.5
+
+
+class SearchPlan(Section):
+    """The bounded search: sampler, budget, cap, batches and attempts."""
+
+    sampler: str = "tpe"
+    seed: int = 0
+    budget_trials: PositiveInt
+    cap_accelerator_hours: PositiveFloat
+    batch_trials: PositiveInt = 8
+    lookahead_batches: PositiveInt = 2
+    attempts_per_trial: PositiveInt = 2
+    trial_seconds_maximum: PositiveFloat = 300.0
+    equal_configurations: Literal["allow", "redraw"] = "allow"
+
+
+class Oversample(Section):
+    """The rare slice that the knob `rare_oversampling` multiplies in training batches."""
+
+    dimension: str
+    value: str
+
+
+class TrainingPlan(Section):
+    """One trial's training: steps, batches, milestones, network."""
+
+    steps: PositiveInt = 82
+    batch_photos: PositiveInt = 64
+    milestones: tuple[PositiveInt, ...] = (9, 27, 82)
+    checkpoint_every_steps: PositiveInt = 20
+    threads_per_trial: PositiveInt = 1
+    network: str = Field(default=BUILT_IN_NETWORK, pattern=r"^(cnn|[\w.]+:\w+)$")
+    rare_slice: Oversample | None = None
+
+    @model_validator(mode="after")
+    def _milestones_end_at_the_last_step(self) -> Self:
+        if list(self.milestones) != sorted(set(self.milestones)):
+            raise ValueError(f"milestones {list(self.milestones)} must increase")
+        if not self.milestones or self.milestones[-1] != self.steps:
+            raise ValueError(f"the last milestone must be the last step, {self.steps}")
+        return self
+
+
+class PruningPlan(Section):
+    """How gently trials are cut at each milestone before the last."""
+
+    keep_fractions: tuple[Annotated[float, Field(gt=0, le=1)], ...] = (0.75, 0.5)
+    minimum_comparable: Annotated[int, Field(ge=2)] = 12
+    warm_up_trials: Annotated[int, Field(ge=0)] = 16  # never pruned; they measure the correlation
+    minimum_rank_correlation: Annotated[float, Field(ge=-1, le=1)] = 0.5
+
+
+class FloatDomain(Section):
+    """A real knob between two bounds, both included."""
+
+    kind: Literal["float"]
+    low: float
+    high: float
+    log: bool = False
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low >= self.high or (self.log and self.low <= 0):
+            raise ValueError("expected low < high, and low > 0 on a log scale")
+        return self
+
+    def holds(self, value: Scalar) -> bool:
+        """Say whether a configuration's value lies in the domain."""
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return number and self.low <= float(value) <= self.high
+
+
+class IntDomain(Section):
+    """A whole-number knob between two bounds, both included."""
+
+    kind: Literal["int"]
+    low: int
+    high: int
+    step: PositiveInt = 1
+    log: bool = False
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low >= self.high or (self.log and (self.low <= 0 or self.step != 1)):
+            raise ValueError("expected low < high; on a log scale low > 0 and step 1")
+        return self
+
+    def holds(self, value: Scalar) -> bool:
+        """Say whether a configuration's value lies in the domain."""
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        return (
+            whole
+            and self.low <= int(value) <= self.high
+            and (int(value) - self.low) % self.step == 0
+        )
+
+
+class ChoiceDomain(Section):
+    """A knob with listed values."""
+
+    kind: Literal["choice"]
+    values: Annotated[tuple[Scalar, ...], Field(min_length=1)]
+
+    def holds(self, value: Scalar) -> bool:
+        """Say whether a configuration's value lies in the domain."""
+        return any(value == one and type(value) is type(one) for one in self.values)
+
+
+Domain = Annotated[FloatDomain | IntDomain | ChoiceDomain, Field(discriminator="kind")]
+
+
+class SelectionPlan(Section):
+    """How the winner is chosen on validation, before any slice is looked at."""
+
+    rule: Literal["lowest_cost"] = "lowest_cost"
+    tie_break: Literal["lower_number"] = "lower_number"
+    on_gate_fail: Literal["hold"] = "hold"
+
+
+class RerunPlan(Section):
+    """The declared reruns of the chosen configuration, beside its own seed."""
+
+    seeds: tuple[int, ...] = (101, 102, 103, 104, 105)
+    maximum_instability: Fraction = 0.10  # spread over mean of the reruns' cost
+    maximum_score_difference: Annotated[float, Field(ge=0)] = 0.0  # same seed, same hardware: equal
+
+
+class ReferencePlan(Section):
+    """The configuration in use today, trained under the same pin for paired comparison."""
+
+    name: str = "in use today"
+    seed: int = 1
+    configuration: dict[str, Scalar]
+
+
+class SlicePlan(Section):
+    """One slice, or with no value every value of the dimension, and what it must show."""
+
+    dimension: str
+    value: str | None = None
+    role: Literal["protected", "monitored"] = "monitored"
+    margin_miss_points: PositiveFloat = 10.0
+    fail_miss_points: PositiveFloat = 5.0
+    margin_cost_fraction: PositiveFloat = 0.10
+    minimum_shipments: PositiveInt = 30
+    minimum_damaged_photos: PositiveInt = 60
+    minimum_effective_photos: PositiveInt = 30
+    absolute_miss_rate_limit: Fraction | None = None
+
+    @model_validator(mode="after")
+    def _protected_is_named(self) -> Self:
+        if self.role == "protected" and self.value is None:
+            raise ValueError("a protected slice names its value")
+        return self
+
+
+class FinalPlan(Section):
+    """The final evaluation, declared before the first trial."""
+
+    target_cost_per_1000: PositiveFloat
+    minimum_shipments: PositiveInt = 100
+    minimum_damaged_photos: PositiveInt = 30
+
+
+class WorkerPlan(Section):
+    """The required worker image: a digest, or `record` to freeze the coordinator's own identity."""
+
+    image: str = Field(default="record", min_length=1)
+
+
+class ParentPlan(Section):
+    """The earlier revision that this search follows, and why."""
+
+    revision: str
+    reason: str = Field(min_length=1)
+
+
+class Plan(Section):
+    """One whole plan; `ready` only tells a sensor to launch it and is outside the digest."""
+
+    purpose: str = Field(min_length=1)
+    ready: bool = False
+    snapshot: SnapshotPlan
+    split: SplitPlan
+    preprocess: PreprocessPlan = PreprocessPlan()
+    metric: MetricPlan
+    search: SearchPlan
+    training: TrainingPlan = TrainingPlan()
+    pruning: PruningPlan = PruningPlan()
+    space: Annotated[dict[str, Domain], Field(min_length=1)]
+    selection: SelectionPlan = SelectionPlan()
+    rerun: RerunPlan = RerunPlan()
+    reference: ReferencePlan
+    slices: dict[Name, SlicePlan] = {}
+    final: FinalPlan
+    worker: WorkerPlan = WorkerPlan()
+    parent: ParentPlan | None = None
+
+    @model_validator(mode="after")
+    def _sound_as_a_whole(self) -> Self:
+        faults = [*self._knob_faults(), *self._slice_faults(), *self._size_faults()]
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+    def _knob_faults(self) -> list[str]:
+        faults = []
+        if self.training.network == BUILT_IN_NETWORK:
+            for place, knobs in (("space", self.space), ("reference.configuration", None)):
+                names = knobs if knobs is not None else self.reference.configuration
+                faults += [
+                    f"{place}.{name} is not a knob of the built-in network{_nearest(name, BUILT_IN_KNOBS)}"
+                    for name in names
+                    if name not in BUILT_IN_KNOBS
+                ]
+        return faults
+
+    def _slice_faults(self) -> list[str]:
+        faults = []
+        protected = [name for name, one in self.slices.items() if one.role == "protected"]
+        if len(protected) > PROTECTED_SLICES_MAXIMUM:
+            faults.append(f"slices: {len(protected)} protected, at most {PROTECTED_SLICES_MAXIMUM}")
+        known = self.dimensions
+        asked = [(f"slices.{name}.dimension", one.dimension) for name, one in self.slices.items()]
+        asked += [
+            (f"split.minimum.{number}.dimension", one.dimension)
+            for number, one in enumerate(self.split.minimum)
+            if one.dimension is not None
+        ]
+        if self.training.rare_slice is not None:
+            asked.append(("training.rare_slice.dimension", self.training.rare_slice.dimension))
+        faults += [
+            f"{place}: {dimension!r} is no mapped column{_nearest(dimension, known)}"
+            for place, dimension in asked
+            if dimension not in known
+        ]
+        return faults
+
+    def _size_faults(self) -> list[str]:
+        faults = []
+        if len(self.pruning.keep_fractions) != len(self.training.milestones) - 1:
+            faults.append(
+                f"pruning.keep_fractions has {len(self.pruning.keep_fractions)} values, expected one "
+                f"for each milestone before the last ({len(self.training.milestones) - 1})"
+            )
+        if self.search_seconds_maximum < self.search.trial_seconds_maximum:
+            faults.append(
+                f"search.cap_accelerator_hours = {self.search.cap_accelerator_hours:g} leaves no room "
+                f"for one trial after the share of rerun, reference and final evaluation "
+                f"({self.after_search_seconds / 3600:.3g} h)"
+            )
+        return faults
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """The words that slices may use: mapped columns, under our names where we have one."""
+        columns = self.snapshot.columns
+        own = [n for n in ("damage_type", "camera_class") if getattr(columns, n) is not None]
+        return (*own, *columns.further)
+
+    @property
+    def cap_seconds(self) -> float:
+        """The cap in accelerator-seconds."""
+        return self.search.cap_accelerator_hours * 3600
+
+    @property
+    def after_search_seconds(self) -> float:
+        """The share of the cap kept for rerun, reference and final evaluation, accelerator-seconds.
+
+        Own-seed rerun and extra seeds twice (a `replace` decision reruns the next trial), one
+        reference, one final evaluation.
+        """
+        trainings = 2 * (1 + len(self.rerun.seeds)) + 2
+        return trainings * self.search.trial_seconds_maximum
+
+    @property
+    def search_seconds_maximum(self) -> float:
+        """The most accelerator-seconds that the trials may be charged."""
+        return self.cap_seconds - self.after_search_seconds
+
+    def document(self) -> dict[str, Any]:
+        """Return the plan as JSON fields, `ready` left out: it changes no answer."""
+        return self.model_dump(mode="json", exclude={"ready"})
+
+    @property
+    def digest(self) -> str:
+        """The digest of the plan's document."""
+        return digest_value(self.document())
+
+
+def read_plan(text: str, *, where: str = "plan") -> Plan:
+    """Return the plan that TOML text holds; raises PlanError with every fault and its path."""
+    try:
+        fields = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PlanError(
+            f"text that is not TOML ({error})",
+            expected="a TOML plan",
+            where=where,
+            remedy="Mend the line named above.",
+            faults=[{"path": "", "fault": str(error)}],
+        ) from error
+    return plan_from_fields(fields, where=where)
+
+
+def plan_from_fields(fields: Mapping[str, Any], *, where: str = "plan") -> Plan:
+    """Return the plan that parsed fields hold; raises PlanError with every fault and its path."""
+    try:
+        return Plan.model_validate_json(json.dumps(fields, default=str))
+    except ValidationError as error:
+        faults = [_fault(one) for one in error.errors(include_url=False)]
+        listed = "; ".join(f"{one['path'] or 'plan'}: {one['fault']}" for one in faults)
+        raise PlanError(
+            f"{len(faults)} fault(s): {listed}",
+            expected="a plan without faults",
+            where=where,
+            remedy="Mend each of them and run `parcel-assets plan check` again.",
+            faults=faults,
+        ) from error
+
+
+def _fault(error: Any) -> dict[str, str]:
+    """Return one pydantic error as a dotted path and a sentence."""
+    parts = [str(part) for part in error["loc"] if part not in {"float", "int", "choice"}]
+    path, message = ".".join(parts), str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "extra_forbidden":
+        message = f"unknown key{_nearest(parts[-1], _known_keys(parts[:-1]))}"
+    elif error["type"] != "missing" and not isinstance(error["input"], dict | list):
+        message = f"{message} (found {error['input']!r})"
+    return {"path": path, "fault": message}
+
+
+def _known_keys(path: list[str]) -> tuple[str, ...]:
+    """Return the keys that the plan knows at a dotted path."""
+    section: Any = Plan
+    for part in path:
+        fields = getattr(section, "model_fields", None)
+        if fields is None or part not in fields:
+            break
+        section = _section_of(fields[part].annotation)
+    fields = getattr(section, "model_fields", {})
+    return tuple(fields)
+
+
+def _section_of(annotation: Any) -> Any:
+    """Return the section inside an optional, tuple or dict annotation, or the annotation."""
+    if get_origin(annotation) in {Union, UnionType, tuple, dict, Annotated}:
+        inner = [_section_of(one) for one in get_args(annotation)]
+        return next((one for one in inner if hasattr(one, "model_fields")), annotation)
+    return annotation
+
+
+def _nearest(word: str, known: Any) -> str:
+    """Return a hint naming the nearest known word, or the known words where none is near."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; known: {', '.join(known)}" if known else ""
+
+
+def check_revision_key(revision: str) -> str:
+    """Return the search revision's key unchanged; raises PlanError where it is not a plain name."""
+    if not REVISION_PATTERN.fullmatch(revision):
+        raise PlanError(
+            repr(revision),
+            expected="lower-case letters, digits, dot, dash, underscore; at most 63 characters",
+            where="search revision",
+            remedy="Rename the plan file: its stem is the search revision.",
+            faults=[{"path": "revision", "fault": "not a plain name"}],
+        )
+    return revision
+
+
+def require_same_plan(revision: str, frozen: Mapping[str, Any], offered: Plan) -> None:
+    """Raise PlanChangedError, naming the first field that differs from the frozen document (S1)."""
+    difference = first_difference(frozen, offered.document())
+    if difference is not None:
+        path, before, after = difference
+        raise PlanChangedError(
+            f"{path} = {after!r}",
+            expected=f"{before!r}, as frozen",
+            where=f"plan {revision}",
+            remedy="A frozen plan does not change. Save the new plan under a new search revision.",
+            field=path,
+            faults=[{"path": path, "fault": f"was {before!r} when the plan was frozen"}],
+        )
+
+
+def first_difference(before: Any, after: Any, path: str = "") -> tuple[str, Any, Any] | None:
+    """Return dotted path and both values of the first difference of two JSON values, or None."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in sorted(before.keys() | after.keys()):
+            inner = first_difference(
+                before.get(key), after.get(key), f"{path}.{key}" if path else str(key)
+            )
+            if inner is not None:
+                return inner
+        return None
+    if before == after and type(before) is type(after):
+        return None
+    if isinstance(before, int | float) and isinstance(after, int | float) and before == after:
+        return None
+    return path, before, after

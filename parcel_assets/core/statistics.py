@@ -1,0 +1,658 @@
+"""Decides what validation scores say: cost, threshold, comparison, selection bias, rerun tolerance.
+
+Every standard error, bound and resample is by shipment, because frames of one shipment err
+together. Which trial wins belongs to the selection rule, whether a slice may pass to `slices`, and
+every word on a page to the evaluation step. Formulas name their method in their docstring.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
+
+from parcel_assets.core.errors import ParcelAssetsError
+
+PER = 1000
+CONFIDENCE = 0.95
+GRID_POINTS = 200
+# the expected best of 82 draws from a standard normal distribution
+BEST_OF_82_SD = 2.43
+MAXIMUM_INSTABILITY = 0.10
+# whole numbers below this are exact in single precision
+EXACT_SINGLE_PRECISION = 2**24
+
+Floats = NDArray[np.float64]
+Booleans = NDArray[np.bool_]
+Codes = NDArray[np.intp]
+
+
+class EvidenceError(ParcelAssetsError):
+    """The arrays offered cannot carry the statement asked of them (empty, one class, NaN)."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What one error costs, in the plan's unit."""
+
+    missed_damage: float
+    needless_review: float
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not (math.isfinite(value) and value > 0):
+                raise EvidenceError(
+                    repr(value),
+                    expected="a positive finite cost",
+                    where=name,
+                    remedy="Set both costs of the metric in the plan.",
+                )
+
+
+@dataclass(frozen=True)
+class CostEstimate:
+    """The cost of one model's decisions, with both one-sided 95 % bounds and the plain policies.
+
+    `standard_error` is None for a single shipment; its `lower_bound` is then zero.
+    """
+
+    cost_per_1000: float
+    standard_error: float | None
+    upper_bound_guarded: float
+    lower_bound: float
+    shipments: int
+    photos: int
+    damaged_photos: int
+    missed: int
+    needless: int
+    miss_rate: float
+    review_rate: float
+    review_all_cost_per_1000: float
+    review_none_cost_per_1000: float
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the numbers as a JSON value."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class CostCurve:
+    """Errors and cost at each threshold of the grid, thresholds ascending."""
+
+    thresholds: Floats
+    missed: Codes
+    needless: Codes
+    cost_per_1000: Floats
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the curve as a JSON value."""
+        return {name: column.tolist() for name, column in vars(self).items()}
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """Candidate minus reference on the same photos; a positive difference is worse.
+
+    `standard_error` is the plain one; `guarded_standard_error` has one discordant pair added each
+    way, and the one-sided 95 % bounds `lower` and `upper` use it.
+    """
+
+    difference: float
+    standard_error: float
+    guarded_standard_error: float
+    lower: float
+    upper: float
+    shipments: int
+    photos: int
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the numbers as a JSON value."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class SelectionCorrectedCost:
+    """What the best of these trials costs on shipments that did not choose it."""
+
+    apparent_cost_per_1000: float
+    cost_per_1000: float
+    range_low: float
+    range_high: float
+    draws: int
+    draws_used: int
+    trials: int
+    shipments: int
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the numbers as a JSON value."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class RerunJudgement:
+    """How the chosen configuration repeats over seeds; None says that a quantity is not known.
+
+    A flag is None where there were too few runs to judge it: that is not a pass.
+    """
+
+    extra_seeds: int
+    mean: float | None
+    standard_deviation: float | None
+    tolerance: float | None
+    within_tolerance: bool | None
+    not_reproduced: bool | None
+    unstable: bool | None
+    own_seed_difference: float
+    sentence: str
+
+    @property
+    def judged(self) -> bool:
+        """Whether there were enough runs to judge all three questions."""
+        return None not in (self.within_tolerance, self.not_reproduced, self.unstable)
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the numbers as a JSON value."""
+        return asdict(self)
+
+
+def shipment_codes(shipments: ArrayLike) -> Codes:
+    """Return codes 0…G-1 for shipments named by text or whole numbers."""
+    names = np.asarray(shipments)
+    if names.dtype.kind == "O" and all(isinstance(name, str) for name in names.flat):
+        names = names.astype(str)
+    if names.ndim != 1 or names.dtype.kind not in "iuUT":
+        raise EvidenceError(
+            f"an array of {names.dtype} with {names.ndim} dimensions",
+            expected="one shipment (text or whole number) for each photo",
+            where="shipments",
+            remedy="Pass the shipment column without missing values.",
+        )
+    _, codes = np.unique(names, return_inverse=True)
+    return codes.astype(np.intp, copy=False)
+
+
+def flags(values: ArrayLike, name: str, photos: int | None = None) -> Booleans:
+    """Return one boolean for each photo, refusing any other type or length."""
+    array = np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind != "b" or photos not in (None, len(array)):
+        raise EvidenceError(
+            f"{array.dtype} of shape {array.shape}",
+            expected=f"booleans, one for each of {'the' if photos is None else photos} photos",
+            where=name,
+            remedy="Pass decisions and labels as booleans in the order of the photos.",
+        )
+    return array
+
+
+def finite(values: ArrayLike, name: str) -> Floats:
+    """Return finite numbers as double precision, refusing NaN, infinity and an empty array."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiu" or array.size == 0 or not np.isfinite(array).all():
+        raise EvidenceError(
+            f"{array.dtype} of shape {array.shape}, or a value that is not finite",
+            expected="at least one finite number and nothing else",
+            where=name,
+            remedy="A trial with such values does not rank; leave it out.",
+        )
+    return array.astype(np.float64)
+
+
+def require_damage(damaged: Booleans, where: str) -> None:
+    """Refuse labels without a single damaged photo: no miss could show."""
+    if not damaged.any():
+        raise EvidenceError(
+            f"no damaged photo among {len(damaged)} photos",
+            expected="at least one damaged photo",
+            where=where,
+            remedy="Nothing can be said about missed damage here; add damaged shipments.",
+            photos=len(damaged),
+        )
+
+
+def review_decisions(scores: ArrayLike, threshold: float) -> Booleans:
+    """Return which photos go to review: a score at or above the threshold, in double precision."""
+    return finite(scores, "scores") >= threshold
+
+
+def student_quantile(confidence: float, degrees_of_freedom: float) -> float:
+    """Return the quantile of Student's t distribution."""
+    return float(stdtrit(degrees_of_freedom, confidence))
+
+
+def ratio_and_error(totals: Floats, sizes: Floats) -> tuple[float, float | None]:
+    """Return sum of totals over sum of sizes and its standard error over shipments.
+
+    The ratio estimator for clusters (Cochran, Sampling Techniques, 3rd edition, section 6.3, by
+    linearisation): sqrt(G/(G-1) * sum (x_i - R m_i)^2) / sum m_i. One shipment has no error: None.
+    """
+    size = float(sizes.sum())
+    ratio = float(totals.sum()) / size
+    count = len(totals)
+    if count < 2:
+        return ratio, None
+    residuals = totals - ratio * sizes
+    return ratio, math.sqrt(count / (count - 1) * float(np.square(residuals).sum())) / size
+
+
+def estimate_cost(
+    review: ArrayLike, damaged: ArrayLike, shipments: ArrayLike, costs: Costs
+) -> CostEstimate:
+    """Return the cost per 1,000 photos of these decisions with bounds over shipments.
+
+    The upper bound is guarded: one more shipment with one photo, missed and damaged, is counted
+    before the ratio estimator's 95 % bound (Student, G degrees of freedom) is taken, so that a set
+    without a single miss does not look certain.
+    """
+    labels = flags(damaged, "damaged")
+    decisions = flags(review, "review", len(labels))
+    require_damage(labels, "damaged")
+    codes = _codes_of(shipments, len(labels))
+    missed, needless = labels & ~decisions, decisions & ~labels
+    sizes = np.bincount(codes).astype(np.float64)
+    totals = _totals(codes, missed, needless, costs)
+    ratio, error = ratio_and_error(totals, sizes)
+    guarded_ratio, guarded_error = ratio_and_error(
+        np.append(totals, costs.missed_damage), np.append(sizes, 1.0)
+    )
+    assert guarded_error is not None
+    count, photos, positives = len(sizes), len(labels), int(labels.sum())
+    upper = guarded_ratio + student_quantile(CONFIDENCE, count) * guarded_error
+    reach = math.inf if error is None else student_quantile(CONFIDENCE, count - 1) * error
+    return CostEstimate(
+        cost_per_1000=PER * ratio,
+        standard_error=None if error is None else PER * error,
+        upper_bound_guarded=PER * upper,
+        lower_bound=PER * max(0.0, ratio - reach),
+        shipments=count,
+        photos=photos,
+        damaged_photos=positives,
+        missed=int(missed.sum()),
+        needless=int(needless.sum()),
+        miss_rate=int(missed.sum()) / positives,
+        review_rate=int(decisions.sum()) / photos,
+        review_all_cost_per_1000=PER * costs.needless_review * (photos - positives) / photos,
+        review_none_cost_per_1000=PER * costs.missed_damage * positives / photos,
+    )
+
+
+def cost_curve(
+    scores: ArrayLike, damaged: ArrayLike, costs: Costs, grid_points: int = GRID_POINTS
+) -> CostCurve:
+    """Return errors and cost over a quantile grid of thresholds, from review all to review none.
+
+    A threshold lies halfway between two neighbouring scores, so that a score which moves in its
+    last digits changes no decision; the first is the lowest score, the last just above the highest.
+    """
+    labels = flags(damaged, "damaged")
+    require_damage(labels, "damaged")
+    values = _scores_of(scores, (len(labels),))
+    order = np.argsort(values, kind="stable")
+    thresholds, kept_back = _grid(values[order], grid_points)
+    missed_below = np.concatenate(([0], np.cumsum(labels[order])))
+    missed = missed_below[kept_back].astype(np.intp)
+    needless = (len(labels) - kept_back) - (int(labels.sum()) - missed)
+    total = costs.missed_damage * missed + costs.needless_review * needless
+    return CostCurve(thresholds, missed, needless, PER * total / len(labels))
+
+
+def choose_threshold(
+    scores: ArrayLike, damaged: ArrayLike, costs: Costs, grid_points: int = GRID_POINTS
+) -> float:
+    """Return the threshold of least cost on the grid; among equals the lowest, which reviews more.
+
+    A photo is reviewed when its score is at or above it (`review_decisions`). Its `repr` reads
+    back to the same number.
+    """
+    curve = cost_curve(scores, damaged, costs, grid_points)
+    return float(curve.thresholds[int(np.argmin(curve.cost_per_1000))])
+
+
+def compare_paired_costs(
+    candidate_review: ArrayLike,
+    reference_review: ArrayLike,
+    damaged: ArrayLike,
+    shipments: ArrayLike,
+    costs: Costs,
+) -> PairedComparison:
+    """Return the paired difference in cost per 1,000 photos; one pair more is one missed damage."""
+    labels = flags(damaged, "damaged")
+    require_damage(labels, "damaged")
+    codes = _codes_of(shipments, len(labels))
+    totals = [
+        _totals(codes, labels & ~review, review & ~labels, costs)
+        for review in (
+            flags(candidate_review, "candidate_review", len(labels)),
+            flags(reference_review, "reference_review", len(labels)),
+        )
+    ]
+    return _compare(totals[0] - totals[1], np.bincount(codes), costs.missed_damage, PER)
+
+
+def compare_paired_miss_rates(
+    candidate_review: ArrayLike,
+    reference_review: ArrayLike,
+    damaged: ArrayLike,
+    shipments: ArrayLike,
+) -> PairedComparison:
+    """Return the paired difference in miss rate (a fraction) over the damaged photos alone."""
+    labels = flags(damaged, "damaged")
+    require_damage(labels, "damaged")
+    candidate = flags(candidate_review, "candidate_review", len(labels))[labels]
+    reference = flags(reference_review, "reference_review", len(labels))[labels]
+    _, codes = np.unique(_codes_of(shipments, len(labels))[labels], return_inverse=True)
+    differences = np.bincount(codes, weights=reference.astype(float) - candidate.astype(float))
+    return _compare(differences.astype(np.float64), np.bincount(codes), 1.0, 1)
+
+
+def tie_set(
+    reviews: Mapping[str, ArrayLike],
+    damaged: ArrayLike,
+    shipments: ArrayLike,
+    costs: Costs,
+    winner_id: str,
+) -> dict[str, PairedComparison]:
+    """Return the trials whose cost is within one paired standard error of the winner's.
+
+    `reviews` holds each eligible trial's decisions. The winner is in the set; nearest come first,
+    equals in the order given. Each comparison is trial minus winner.
+    """
+    if winner_id not in reviews:
+        raise EvidenceError(
+            f"no decisions of {winner_id!r}",
+            expected="the winner among the trials",
+            where="reviews",
+            remedy="Pass the decisions of every eligible trial, the winner's with them.",
+        )
+    labels, codes = flags(damaged, "damaged"), shipment_codes(shipments)
+    compared = {
+        trial_id: compare_paired_costs(review, reviews[winner_id], labels, codes, costs)
+        for trial_id, review in reviews.items()
+    }
+    near = [item for item in compared.items() if item[1].difference <= item[1].standard_error]
+    return dict(sorted(near, key=lambda item: (item[1].difference, item[0] != winner_id)))
+
+
+def selection_corrected_cost(
+    scores: ArrayLike,
+    damaged: ArrayLike,
+    shipments: ArrayLike,
+    costs: Costs,
+    *,
+    seed: int,
+    draws: int = 1000,
+    grid_points: int = GRID_POINTS,
+) -> SelectionCorrectedCost:
+    """Return the winner's cost corrected for having been chosen, with its 5-95 % range.
+
+    Bootstrap bias correction (Tsamardinos, Greasidou and Borboudakis, Machine Learning 2018) with
+    whole shipments: each draw resamples shipments, chooses trial and threshold on those drawn and
+    is scored on those left out. `scores` has a row for each eligible trial in order of preference.
+    A draw without damage on either side is not used; it cannot undo the optimism of pruning.
+    """
+    labels = flags(damaged, "damaged")
+    require_damage(labels, "damaged")
+    codes = _codes_of(shipments, len(labels))
+    matrix = _scores_of(scores, (-1, len(labels)))
+    sizes = np.bincount(codes)
+    positives = np.bincount(codes, weights=labels)
+    weights = np.random.default_rng(seed).multinomial(
+        len(sizes), np.full(len(sizes), 1 / len(sizes)), size=draws
+    )
+    left_out = weights == 0
+    usable = (weights @ positives > 0) & (left_out @ positives > 0)
+    if not usable.any():
+        raise EvidenceError(
+            f"{len(sizes)} shipments, {int((positives > 0).sum())} of them with damage",
+            expected="draws that leave damage on both sides",
+            where="shipments",
+            remedy="A correction by resampling needs more damaged shipments; report none.",
+        )
+    weights, left_out = weights[usable], left_out[usable]
+    precision = np.float32 if len(sizes) * sizes.max() < EXACT_SINGLE_PRECISION else np.float64
+    drawn = weights.astype(precision)
+    best = np.full(len(drawn), np.inf)
+    outside = np.zeros(len(drawn))
+    apparent = math.inf
+    for row in matrix:
+        missed, needless = _errors_by_shipment(row, labels, codes, grid_points, precision)
+        price = costs.missed_damage * missed.sum(axis=0) + costs.needless_review * needless.sum(
+            axis=0
+        )
+        apparent = min(apparent, float(price.min()))
+        inside = costs.missed_damage * (drawn @ missed).astype(np.float64)
+        inside += costs.needless_review * (drawn @ needless).astype(np.float64)
+        point = inside.argmin(axis=1)
+        value = inside[np.arange(len(drawn)), point]
+        better = np.flatnonzero(value < best)
+        best[better] = value[better]
+        chosen = point[better]
+        errors = costs.missed_damage * missed[:, chosen].astype(np.float64)
+        errors += costs.needless_review * needless[:, chosen].astype(np.float64)
+        outside[better] = np.einsum("dg,gd->d", left_out[better], errors)
+    outside *= PER / (left_out @ sizes)
+    low, high = np.quantile(outside, [0.05, 0.95])
+    return SelectionCorrectedCost(
+        apparent_cost_per_1000=PER * apparent / len(labels),
+        cost_per_1000=float(outside.mean()),
+        range_low=float(low),
+        range_high=float(high),
+        draws=draws,
+        draws_used=len(drawn),
+        trials=len(matrix),
+        shipments=len(sizes),
+    )
+
+
+def area_under_curve(scores: ArrayLike, damaged: ArrayLike) -> float:
+    """Return the chance that a damaged photo outscores an intact one (Mann-Whitney, ties half)."""
+    labels = flags(damaged, "damaged")
+    require_damage(labels, "damaged")
+    if labels.all():
+        raise EvidenceError(
+            f"{len(labels)} photos, all damaged",
+            expected="damaged and intact photos",
+            where="damaged",
+            remedy="No order of the two classes exists here; report no area.",
+        )
+    ranks = _average_ranks(_scores_of(scores, (len(labels),)))
+    positives = int(labels.sum())
+    above = float(ranks[labels].sum()) - positives * (positives + 1) / 2
+    return above / (positives * (len(labels) - positives))
+
+
+def rank_correlation(first: ArrayLike, second: ArrayLike) -> float | None:
+    """Return Spearman's rank correlation (average ranks for ties).
+
+    None where it does not exist: fewer than two pairs, or one side all equal. That is no evidence
+    of agreement.
+    """
+    left = finite(first, "first")
+    right = finite(second, "second")
+    if left.shape != right.shape or left.ndim != 1:
+        raise EvidenceError(
+            f"shapes {left.shape} and {right.shape}",
+            expected="two columns of pairs",
+            where="second",
+            remedy="Pass one value of each kind for each trial.",
+        )
+    a, b = (_average_ranks(side) - (len(side) + 1) / 2 for side in (left, right))
+    spread = math.sqrt(float(np.square(a).sum()) * float(np.square(b).sum()))
+    return float((a * b).sum()) / spread if spread > 0 else None
+
+
+def judge_reruns(
+    search_cost: float,
+    own_seed_cost: float,
+    extra_costs: Sequence[float],
+    completed_trial_costs: Sequence[float],
+    *,
+    maximum_instability: float = MAXIMUM_INSTABILITY,
+) -> RerunJudgement:
+    """Return how the rerun compares with the declared extra seeds.
+
+    The tolerance is a prediction interval for one more normal value: t(.975, R-1) s sqrt(1 + 1/R)
+    around the mean of the R extra seeds, not around the search's own number, which was chosen for
+    being low. `not_reproduced`: the mean exceeds the search's cost by more than the best of 82
+    gains by luck (2.43 standard deviations between trials) plus two of seeds. `unstable`: seeds
+    spread by more than that share of their mean. Fewer than two extra seeds: no spread, no flag.
+    """
+    finite([search_cost, own_seed_cost], "search_cost and own_seed_cost")
+    extra = finite(extra_costs, "extra_costs").tolist() if len(extra_costs) else []
+    trials = finite(completed_trial_costs, "completed_trial_costs").tolist()
+    count = len(extra)
+    mean = math.fsum(extra) / count if count else None
+    sd, sd_trials = _standard_deviation(extra), _standard_deviation(trials)
+    tolerance = within = not_reproduced = unstable = None
+    if mean is not None and sd is not None:
+        tolerance = student_quantile(0.975, count - 1) * sd * math.sqrt(1 + 1 / count)
+        within = abs(own_seed_cost - mean) <= tolerance
+        unstable = sd > maximum_instability * mean
+        if sd_trials is not None:
+            not_reproduced = mean - search_cost > BEST_OF_82_SD * sd_trials + 2 * sd
+    return RerunJudgement(
+        extra_seeds=count,
+        mean=mean,
+        standard_deviation=sd,
+        tolerance=tolerance,
+        within_tolerance=within,
+        not_reproduced=not_reproduced,
+        unstable=unstable,
+        own_seed_difference=own_seed_cost - search_cost,
+        sentence=_rerun_sentence(count, tolerance, within, not_reproduced, unstable),
+    )
+
+
+def _rerun_sentence(
+    count: int,
+    tolerance: float | None,
+    within: bool | None,
+    not_reproduced: bool | None,
+    unstable: bool | None,
+) -> str:
+    if tolerance is None:
+        ran = "No extra seed ran" if count == 0 else "Only one extra seed ran"
+        return f"{ran}: the spread between seeds is not known, so no tolerance can be stated."
+    place = "within" if within else "outside"
+    parts = [f"{count} extra seeds: the rerun is {place} {tolerance:.1f} of their mean."]
+    if count == 2:
+        parts.append("Two seeds give a tolerance so wide that it rules out little.")
+    if not_reproduced is None:
+        parts.append("Too few completed trials to judge whether the search's cost was reproduced.")
+    elif not_reproduced:
+        parts.append("The search's cost was not reproduced.")
+    if unstable:
+        parts.append("Training is unstable over seeds.")
+    return " ".join(parts)
+
+
+def _codes_of(shipments: ArrayLike, photos: int) -> Codes:
+    codes = shipment_codes(shipments)
+    if len(codes) != photos:
+        raise EvidenceError(
+            f"{len(codes)} shipments",
+            expected=f"one for each of {photos} photos",
+            where="shipments",
+            remedy="Pass the columns of the same photos in the same order.",
+        )
+    return codes
+
+
+def _scores_of(scores: ArrayLike, shape: tuple[int, ...]) -> Floats:
+    values = finite(scores, "scores")
+    if values.ndim != len(shape) or values.shape[-1] != shape[-1]:
+        raise EvidenceError(
+            f"scores of shape {values.shape}",
+            expected=f"{shape[-1]} photos in {len(shape)} dimension(s)",
+            where="scores",
+            remedy="Pass the columns of the same photos in the same order.",
+        )
+    return values
+
+
+def _totals(codes: Codes, missed: Booleans, needless: Booleans, costs: Costs) -> Floats:
+    """Return each shipment's cost from whole counts, so that row order cannot change a digit."""
+    count = int(codes.max()) + 1
+    return costs.missed_damage * np.bincount(
+        codes[missed], minlength=count
+    ) + costs.needless_review * np.bincount(codes[needless], minlength=count)
+
+
+def _compare(totals: Floats, sizes: Codes, guard: float, scale: int) -> PairedComparison:
+    """Return the paired ratio with one pair of opposite differences `guard` added to the error."""
+    difference, error = ratio_and_error(totals, sizes.astype(np.float64))
+    if error is None:
+        raise EvidenceError(
+            "one shipment",
+            expected="at least two shipments",
+            where="shipments",
+            remedy="One shipment shows no spread; no interval can be given.",
+        )
+    photos = int(sizes.sum())
+    guarded = math.hypot(error * photos, math.sqrt(2) * guard) / photos
+    reach = student_quantile(CONFIDENCE, len(sizes) - 1) * guarded
+    return PairedComparison(
+        difference=scale * difference,
+        standard_error=scale * error,
+        guarded_standard_error=scale * guarded,
+        lower=scale * (difference - reach),
+        upper=scale * (difference + reach),
+        shipments=len(sizes),
+        photos=photos,
+    )
+
+
+def _grid(ascending: Floats, grid_points: int) -> tuple[Floats, Codes]:
+    """Return ascending thresholds and how many scores lie below each."""
+    if grid_points < 2:
+        raise EvidenceError(
+            f"{grid_points} grid points",
+            expected="at least two",
+            where="grid_points",
+            remedy="The grid runs from review all to review none.",
+        )
+    photos = len(ascending)
+    ranks = np.arange(grid_points - 1) * (photos - 1) // max(grid_points - 2, 1)
+    below = np.unique(np.searchsorted(ascending, ascending[ranks], side="left"))
+    upper, lower = ascending[below], ascending[np.maximum(below - 1, 0)]
+    halfway = 0.5 * lower + 0.5 * upper
+    thresholds = np.where((halfway > lower) & (halfway <= upper), halfway, upper)
+    return (
+        np.append(thresholds, np.nextafter(ascending[-1], np.inf)),
+        np.append(below, photos).astype(np.intp),
+    )
+
+
+def _errors_by_shipment(
+    scores: Floats,
+    labels: Booleans,
+    codes: Codes,
+    grid_points: int,
+    precision: type[np.float32] | type[np.float64],
+) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    """Return misses and needless reviews of each shipment (row) at each threshold (column)."""
+    thresholds, _ = _grid(np.sort(scores), grid_points)
+    count, points = int(codes.max()) + 1, len(thresholds)
+    cell = codes * (points + 1) + np.searchsorted(thresholds, scores, side="right")
+    below = [
+        np.bincount(cell[kind], minlength=count * (points + 1))
+        .reshape(count, points + 1)
+        .cumsum(axis=1)
+        for kind in (labels, ~labels)
+    ]
+    needless = below[1][:, -1:] - below[1][:, :-1]
+    return below[0][:, :-1].astype(precision), needless.astype(precision)
+
+
+def _average_ranks(values: Floats) -> Floats:
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[places]
+
+
+def _standard_deviation(values: list[float]) -> float | None:
+    if len(values) < 2:
+        return None
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
