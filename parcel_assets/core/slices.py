@@ -198,8 +198,8 @@ def judge_miss_slice(
     reference_review: ArrayLike,
     damaged: ArrayLike,
     shipments: ArrayLike,
-    members: ArrayLike,
     *,
+    members: ArrayLike,
     allow_no_damage: bool = False,
 ) -> SliceResult:
     """Return whether the candidate misses no more of this slice's damage than the reference.
@@ -236,9 +236,9 @@ def judge_cost_slice(
     reference_review: ArrayLike,
     damaged: ArrayLike,
     shipments: ArrayLike,
+    *,
     members: ArrayLike,
     costs: Costs,
-    *,
     allow_no_damage: bool = False,
 ) -> SliceResult:
     """Return whether the candidate costs no more on this slice than the reference.
@@ -342,20 +342,27 @@ def _judged(rule: SliceRule, numbers: dict[str, Any], size: EffectiveSize) -> Sl
     harm, unproven = [], []
     if not lacking:
         if numbers["lower"] > 0 or _exceeds(numbers["difference"], numbers["fail_above"]):
-            harm.append(f"Worse than the reference by {_amount(numbers, 'difference')}")
+            harm.append(
+                f"Worse than the reference by {_amount(numbers, 'difference')} {_range(numbers)}"
+            )
         if limit is not None and size.rate > limit:
             harm.append(f"Misses {size.rate:.1%} of damage, more than the limit of {limit:.1%}")
         if numbers["upper"] > numbers["margin"]:
-            unproven.append(f"the upper bound exceeds the margin of {_amount(numbers, 'margin')}")
+            unproven.append(f"{NOT_ENOUGH} {_range(numbers)}")
         if limit is not None and bound > limit:
-            unproven.append(f"the miss rate may be {bound:.1%}, the limit is {limit:.1%}")
+            unproven.append(
+                f"Not enough evidence to say it misses at most {limit:.1%} (up to {bound:.1%})"
+            )
     held = " Held." if rule.role == "protected" else ""
     if harm:
         outcome, reasons = Outcome.FAIL, harm
-        words = f"{'; '.join(harm)} {_range(numbers)}.{held}"
-    elif lacking or unproven:
-        outcome, reasons = Outcome.INSUFFICIENT, lacking or unproven
+        words = f"{'. '.join(harm)}.{held}"
+    elif lacking:
+        outcome, reasons = Outcome.INSUFFICIENT, lacking
         words = f"{NOT_ENOUGH} {_range(numbers)}.{held}"
+    elif unproven:
+        outcome, reasons = Outcome.INSUFFICIENT, unproven
+        words = f"{'. '.join(unproven)}.{held}"
     else:
         outcome, reasons = Outcome.PASS, []
         words = f"No worse within the margin of {_amount(numbers, 'margin')} {_range(numbers)}."
