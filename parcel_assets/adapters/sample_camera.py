@@ -88,15 +88,20 @@ def _background(random: np.random.Generator, camera: str) -> Pixels:
     if camera == "top":
         ribs = np.sin(_Y * (2.0 * np.pi * random.uniform(6.0, 9.0)) + random.uniform(0.0, 6.0))
         level = 70.0 + 17.0 * ribs + 5.0 * soft_noise(random, 7, IMAGE_PIXELS) - 16.0 * _X
-        return level[:, :, None] * np.array([0.95, 0.98, 1.06])
+        return _tinted(level, 0.95, 0.98, 1.06)
     if camera == "side":
         horizon = random.uniform(0.25, 0.5)
         level = 96.0 + random.uniform(20.0, 60.0) * np.clip(_Y - horizon, 0.0, 1.0)
         level += 34.0 * np.clip(horizon - _Y, 0.0, 1.0) + 3.0 * soft_noise(random, 5, IMAGE_PIXELS)
-        return level[:, :, None] * np.array([1.04, 1.0, 0.93])
-    ground = np.array(_GROUNDS[int(random.integers(len(_GROUNDS)))])
+        return _tinted(level, 1.04, 1.0, 0.93)
+    ground = _GROUNDS[int(random.integers(len(_GROUNDS)))]
     grain = 0.10 * soft_noise(random, 24, IMAGE_PIXELS) + 0.09 * soft_noise(random, 9, IMAGE_PIXELS)
-    return (1.0 + grain)[:, :, None] * ground
+    return _tinted(1.0 + grain, *ground)
+
+
+def _tinted(level: Pixels, red: float, green: float, blue: float) -> Pixels:
+    tinted: Pixels = level[:, :, None] * np.array([red, green, blue])
+    return tinted
 
 
 def _shadow(scene: Scene, pose: Pose) -> Pixels:
@@ -214,7 +219,8 @@ def _light(random: np.random.Generator, photo: Photo) -> Pixels:
         x, y = random.uniform(0.25, 0.75, 2)
         field += 0.45 * np.exp(-((_X - x) ** 2 + (_Y - y) ** 2) / 0.045)
     field *= gain * (1.0 - DRIFT * _age(photo.captured_at))
-    return field[:, :, None] * _cast(photo.site, 0.07) * _cast(photo.camera_id, 0.04)
+    light: Pixels = field[:, :, None] * _cast(photo.site, 0.07) * _cast(photo.camera_id, 0.04)
+    return light
 
 
 def _age(moment: datetime) -> float:
