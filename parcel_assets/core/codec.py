@@ -47,5 +47,5 @@ def short(digest: str) -> str:
 
 
 def finite_or_none(value: float | None) -> float | None:
-    """Return the value, or None where it is missing, NaN or infinite (S9: such values never rank)."""
+    """Return the value, or None where it is missing, NaN or infinite: such never rank (S9)."""
     return value if value is not None and math.isfinite(value) else None

@@ -43,7 +43,7 @@ class ParcelAssetsError(Exception):
         }
 
 
-def _rebuild(
+def _rebuild(  # noqa: PLR0917 (pickle calls it by position)
     kind: type[ParcelAssetsError],
     found: str,
     expected: str,
@@ -54,8 +54,8 @@ def _rebuild(
     return kind(found, expected=expected, where=where, remedy=remedy, **facts)
 
 
-class Hold(ParcelAssetsError):
-    """A stop with a named reason (`facts["hold"]`) that evidence or a decision lifts; not a fault."""
+class HoldError(ParcelAssetsError):
+    """A stop, not a fault: `facts["hold"]` names it; evidence or a decision lifts it."""
 
 
 class PlanError(ParcelAssetsError):
@@ -63,7 +63,7 @@ class PlanError(ParcelAssetsError):
 
 
 class PlanChangedError(PlanError):
-    """A used revision was offered other content (S1); `facts["field"]` names the first difference."""
+    """A used revision was offered other content (S1); `facts["field"]` is the first difference."""
 
 
 class ArchiveError(ParcelAssetsError):
@@ -107,7 +107,7 @@ class CheckpointError(ParcelAssetsError):
 
 
 class ReportError(ParcelAssetsError):
-    """A worker's message breaks the protocol: skipped milestone, repeated step, step past the end."""
+    """A worker's message breaks the protocol: skipped milestone, repeated or impossible step."""
 
 
 class TrainingError(ParcelAssetsError):

@@ -17,7 +17,7 @@ class ArrayPart(Record):
     photos: int
     shipments: int
     pixels: str  # store digest of a .npy: uint8, (photos, side, side, 3)
-    rows: str  # store digest of the JSON rows: photo_id, shipment_id, attributes[, damaged, damage_type]
+    rows: str  # store digest of the JSON rows: photo_id, shipment_id, …; labels but for the holdout
 
 
 class SplitBody(Record):

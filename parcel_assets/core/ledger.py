@@ -1,4 +1,4 @@
-"""Events chained by digest, and the rules of what may follow what; storing them is left to an adapter.
+"""Events chained by digest, and what may follow what; storing them is left to an adapter.
 
 The ledger is the truth: every status, count and hour is computed from it by a fold.
 """

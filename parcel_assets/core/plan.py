@@ -1,22 +1,24 @@
-"""The plan: an immutable, digested description of one search, read strictly.
+"""The plan: an immutable, digested description of one search.
 
-This file says what a plan may hold and which plans are sound. Reading the file from disk and
-freezing it in the ledger are left to others. Whatever can change the answer is in here, hence in
+This file says what a plan may hold and which plans are sound. Reading text strictly is left to
+core.plan_reader, freezing a plan to the ledger. Whatever can change the answer is in here, hence in
 the digest; where and how fast a search runs is a setting.
 """
 
-import difflib
-import json
 import re
-import tomllib
-from collections.abc import Mapping
-from types import UnionType
-from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from parcel_assets.core.codec import digest_value
-from parcel_assets.core.errors import PlanChangedError, PlanError
+from parcel_assets.core.space import (
+    Domain,
+    PositiveFloat,
+    PositiveInt,
+    Scalar,
+    Section,
+    nearest_hint,
+)
 
 REVISION_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 PROTECTED_SLICES_MAXIMUM = 6  # more protected slices cost so much power that none would pass
@@ -32,17 +34,8 @@ BUILT_IN_KNOBS = (
     "image_size",
 )
 
-Scalar = bool | int | float | str
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
-PositiveInt = Annotated[int, Field(gt=0)]
-PositiveFloat = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
-
-
-class Section(BaseModel):
-    """A frozen part of the plan: unknown keys, loose types, NaN and infinity are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Columns(Section):
@@ -57,7 +50,7 @@ class Columns(Section):
 
 
 class LabelMap(Section):
-    """Which texts in the label column mean damaged, and which intact; any other text is a bad row."""
+    """Which texts in the label column mean damaged, which intact; any other is a bad row."""
 
     damaged: tuple[str, ...] = ("damaged",)
     intact: tuple[str, ...] = ("intact",)
@@ -197,65 +190,6 @@ class PruningPlan(Section):
     minimum_rank_correlation: Annotated[float, Field(ge=-1, le=1)] = 0.5
 
 
-class FloatDomain(Section):
-    """A real knob between two bounds, both included."""
-
-    kind: Literal["float"]
-    low: float
-    high: float
-    log: bool = False
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.low >= self.high or (self.log and self.low <= 0):
-            raise ValueError("expected low < high, and low > 0 on a log scale")
-        return self
-
-    def holds(self, value: Scalar) -> bool:
-        """Say whether a configuration's value lies in the domain."""
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return number and self.low <= float(value) <= self.high
-
-
-class IntDomain(Section):
-    """A whole-number knob between two bounds, both included."""
-
-    kind: Literal["int"]
-    low: int
-    high: int
-    step: PositiveInt = 1
-    log: bool = False
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.low >= self.high or (self.log and (self.low <= 0 or self.step != 1)):
-            raise ValueError("expected low < high; on a log scale low > 0 and step 1")
-        return self
-
-    def holds(self, value: Scalar) -> bool:
-        """Say whether a configuration's value lies in the domain."""
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        return (
-            whole
-            and self.low <= int(value) <= self.high
-            and (int(value) - self.low) % self.step == 0
-        )
-
-
-class ChoiceDomain(Section):
-    """A knob with listed values."""
-
-    kind: Literal["choice"]
-    values: Annotated[tuple[Scalar, ...], Field(min_length=1)]
-
-    def holds(self, value: Scalar) -> bool:
-        """Say whether a configuration's value lies in the domain."""
-        return any(value == one and type(value) is type(one) for one in self.values)
-
-
-Domain = Annotated[FloatDomain | IntDomain | ChoiceDomain, Field(discriminator="kind")]
-
-
 class SelectionPlan(Section):
     """How the winner is chosen on validation, before any slice is looked at."""
 
@@ -267,7 +201,8 @@ class SelectionPlan(Section):
 class RerunPlan(Section):
     """The declared reruns of the chosen configuration, beside its own seed."""
 
-    seeds: tuple[int, ...] = (101, 102, 103, 104, 105)
+    # two at least: a spread needs two; five give the tolerance its meaning
+    seeds: Annotated[tuple[int, ...], Field(min_length=2)] = (101, 102, 103, 104, 105)
     maximum_instability: Fraction = 0.10  # spread over mean of the reruns' cost
     maximum_score_difference: Annotated[float, Field(ge=0)] = 0.0  # same seed, same hardware: equal
 
@@ -338,7 +273,7 @@ class Plan(Section):
     selection: SelectionPlan = SelectionPlan()
     rerun: RerunPlan = RerunPlan()
     reference: ReferencePlan
-    slices: dict[Name, SlicePlan] = {}
+    slices: dict[Name, SlicePlan] = Field(default_factory=dict)
     final: FinalPlan
     worker: WorkerPlan = WorkerPlan()
     parent: ParentPlan | None = None
@@ -356,7 +291,8 @@ class Plan(Section):
             for place, knobs in (("space", self.space), ("reference.configuration", None)):
                 names = knobs if knobs is not None else self.reference.configuration
                 faults += [
-                    f"{place}.{name} is not a knob of the built-in network{_nearest(name, BUILT_IN_KNOBS)}"
+                    f"{place}.{name} is no knob of the built-in network"
+                    f"{nearest_hint(name, BUILT_IN_KNOBS)}"
                     for name in names
                     if name not in BUILT_IN_KNOBS
                 ]
@@ -377,7 +313,7 @@ class Plan(Section):
         if self.training.rare_slice is not None:
             asked.append(("training.rare_slice.dimension", self.training.rare_slice.dimension))
         faults += [
-            f"{place}: {dimension!r} is no mapped column{_nearest(dimension, known)}"
+            f"{place}: {dimension!r} is no mapped column{nearest_hint(dimension, known)}"
             for place, dimension in asked
             if dimension not in known
         ]
@@ -387,13 +323,13 @@ class Plan(Section):
         faults = []
         if len(self.pruning.keep_fractions) != len(self.training.milestones) - 1:
             faults.append(
-                f"pruning.keep_fractions has {len(self.pruning.keep_fractions)} values, expected one "
-                f"for each milestone before the last ({len(self.training.milestones) - 1})"
+                f"pruning.keep_fractions has {len(self.pruning.keep_fractions)} values, expected "
+                f"one for each milestone before the last ({len(self.training.milestones) - 1})"
             )
         if self.search_seconds_maximum < self.search.trial_seconds_maximum:
             faults.append(
-                f"search.cap_accelerator_hours = {self.search.cap_accelerator_hours:g} leaves no room "
-                f"for one trial after the share of rerun, reference and final evaluation "
+                f"search.cap_accelerator_hours = {self.search.cap_accelerator_hours:g} leaves no "
+                f"room for one trial after the share of rerun, reference and final evaluation "
                 f"({self.after_search_seconds / 3600:.3g} h)"
             )
         return faults
@@ -433,118 +369,3 @@ class Plan(Section):
     def digest(self) -> str:
         """The digest of the plan's document."""
         return digest_value(self.document())
-
-
-def read_plan(text: str, *, where: str = "plan") -> Plan:
-    """Return the plan that TOML text holds; raises PlanError with every fault and its path."""
-    try:
-        fields = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise PlanError(
-            f"text that is not TOML ({error})",
-            expected="a TOML plan",
-            where=where,
-            remedy="Mend the line named above.",
-            faults=[{"path": "", "fault": str(error)}],
-        ) from error
-    return plan_from_fields(fields, where=where)
-
-
-def plan_from_fields(fields: Mapping[str, Any], *, where: str = "plan") -> Plan:
-    """Return the plan that parsed fields hold; raises PlanError with every fault and its path."""
-    try:
-        return Plan.model_validate_json(json.dumps(fields, default=str))
-    except ValidationError as error:
-        faults = [_fault(one) for one in error.errors(include_url=False)]
-        listed = "; ".join(f"{one['path'] or 'plan'}: {one['fault']}" for one in faults)
-        raise PlanError(
-            f"{len(faults)} fault(s): {listed}",
-            expected="a plan without faults",
-            where=where,
-            remedy="Mend each of them and run `parcel-assets plan check` again.",
-            faults=faults,
-        ) from error
-
-
-def _fault(error: Any) -> dict[str, str]:
-    """Return one pydantic error as a dotted path and a sentence."""
-    parts = [str(part) for part in error["loc"] if part not in {"float", "int", "choice"}]
-    path, message = ".".join(parts), str(error["msg"]).removeprefix("Value error, ")
-    if error["type"] == "extra_forbidden":
-        message = f"unknown key{_nearest(parts[-1], _known_keys(parts[:-1]))}"
-    elif error["type"] != "missing" and not isinstance(error["input"], dict | list):
-        message = f"{message} (found {error['input']!r})"
-    return {"path": path, "fault": message}
-
-
-def _known_keys(path: list[str]) -> tuple[str, ...]:
-    """Return the keys that the plan knows at a dotted path."""
-    section: Any = Plan
-    for part in path:
-        fields = getattr(section, "model_fields", None)
-        if fields is None or part not in fields:
-            break
-        section = _section_of(fields[part].annotation)
-    fields = getattr(section, "model_fields", {})
-    return tuple(fields)
-
-
-def _section_of(annotation: Any) -> Any:
-    """Return the section inside an optional, tuple or dict annotation, or the annotation."""
-    if get_origin(annotation) in {Union, UnionType, tuple, dict, Annotated}:
-        inner = [_section_of(one) for one in get_args(annotation)]
-        return next((one for one in inner if hasattr(one, "model_fields")), annotation)
-    return annotation
-
-
-def _nearest(word: str, known: Any) -> str:
-    """Return a hint naming the nearest known word, or the known words where none is near."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    if near:
-        return f"; did you mean {near[0]!r}?"
-    return f"; known: {', '.join(known)}" if known else ""
-
-
-def check_revision_key(revision: str) -> str:
-    """Return the search revision's key unchanged; raises PlanError where it is not a plain name."""
-    if not REVISION_PATTERN.fullmatch(revision):
-        raise PlanError(
-            repr(revision),
-            expected="lower-case letters, digits, dot, dash, underscore; at most 63 characters",
-            where="search revision",
-            remedy="Rename the plan file: its stem is the search revision.",
-            faults=[{"path": "revision", "fault": "not a plain name"}],
-        )
-    return revision
-
-
-def require_same_plan(revision: str, frozen: Mapping[str, Any], offered: Plan) -> None:
-    """Raise PlanChangedError, naming the first field that differs from the frozen document (S1)."""
-    difference = first_difference(frozen, offered.document())
-    if difference is not None:
-        path, before, after = difference
-        raise PlanChangedError(
-            f"{path} = {after!r}",
-            expected=f"{before!r}, as frozen",
-            where=f"plan {revision}",
-            remedy="A frozen plan does not change. Save the new plan under a new search revision.",
-            field=path,
-            faults=[{"path": path, "fault": f"was {before!r} when the plan was frozen"}],
-        )
-
-
-def first_difference(before: Any, after: Any, path: str = "") -> tuple[str, Any, Any] | None:
-    """Return dotted path and both values of the first difference of two JSON values, or None."""
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        for key in sorted(before.keys() | after.keys()):
-            inner = first_difference(
-                before.get(key), after.get(key), f"{path}.{key}" if path else str(key)
-            )
-            if inner is not None:
-                return inner
-        return None
-    if before == after and type(before) is type(after):
-        return None
-    if isinstance(before, int | float) and isinstance(after, int | float) and before == after:
-        return None
-    return path, before, after

@@ -1,4 +1,4 @@
-"""The doors to the outside: what steps may ask of ledger, store, engine, sampler, trainer and vault.
+"""The doors to the outside: what steps may ask of ledger, store, engine, trainer, vault, ….
 
 Adapters implement these; steps use nothing else. Arrays are numpy; paths are local files.
 """
@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from parcel_assets.core.ledger import Event, Kind, Lease
-from parcel_assets.core.plan import Plan, PreprocessPlan, Scalar, SnapshotPlan, TrainingPlan
+from parcel_assets.core.plan import Plan, PreprocessPlan, SnapshotPlan, TrainingPlan
 from parcel_assets.core.snapshot import BadRow, Label, Photo
+from parcel_assets.core.space import Scalar
 
 Pixels = npt.NDArray[np.uint8]
 Scores = npt.NDArray[np.float32]
@@ -246,8 +247,8 @@ class Trainer(Protocol):
     ) -> int:
         """Train to the end or until the observer stops it; return the last step done.
 
-        Writes the weights as safetensors (with what is needed to rebuild the network in the header)
-        to `save_model` when the last step was reached. Raises TrainingError for the trial's own
+        Writes the weights as safetensors (what rebuilds the network is in the header) to
+        `save_model` when the last step was reached. Raises TrainingError for the trial's own
         failures, CheckpointError where `resume_from` does not fit.
         """
         ...
@@ -257,7 +258,7 @@ class Trainer(Protocol):
         ...
 
     def read_lineage(self, checkpoint: Path) -> Mapping[str, str]:
-        """Return the lineage in a checkpoint's header; raises CheckpointError where it is not one."""
+        """Return the lineage in a checkpoint's header; raises CheckpointError for other files."""
         ...
 
 
@@ -292,7 +293,7 @@ class Engine(Protocol):
         ...
 
 
-# ---- table, vault, packet, registry ---------------------------------------------------------------
+# ---- table, vault, packet, registry -------------------------------------------------------------
 
 
 class TableValidator(Protocol):
@@ -325,7 +326,7 @@ class Vault(Protocol):
         ...
 
     def leave_receipt(self, holdout_digest: str, receipt: Mapping[str, Any]) -> None:
-        """Create the receipt beside the sealed file, exclusively; raises HoldoutError if it exists."""
+        """Create the receipt beside the sealed file; raises HoldoutError if one exists."""
         ...
 
     def evaluate(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -360,7 +361,7 @@ class ServingBench(Protocol):
     """Measures what serving a model costs, in a fresh process."""
 
     def measure(self, model: Path, side_pixels: int) -> dict[str, Any]:
-        """Return latency, throughput and memory figures with the conditions they were read under."""
+        """Return latency, throughput and memory figures with the conditions of the reading."""
         ...
 
 

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from parcel_assets.core.holdout import holdout_keys
+
 from parcel_assets.core.errors import AdmissionError, LedgerError
 from parcel_assets.core.evidence import PacketBody, SplitBody
 from parcel_assets.core.gates import GATES, Chain, Gate, GateVerdict
-from parcel_assets.core.holdout import holdout_keys
 from parcel_assets.core.ledger import Kind, Lease, evidence_digests, last_of, verify_chain
-from parcel_assets.core.plan import Plan, plan_from_fields
+from parcel_assets.core.plan import Plan
+from parcel_assets.core.plan_reader import plan_from_fields
 from parcel_assets.core.ports import Ports
 from parcel_assets.core.stage import Evidence, Record, Stage
 
@@ -78,7 +80,7 @@ def open_stage(
 
 
 def load_plan(revision: str, ports: Ports) -> tuple[Plan, str]:
-    """Return the frozen plan and its digest; raises LedgerError where none is frozen or it was edited."""
+    """Return the frozen plan and its digest; raises LedgerError where none is frozen."""
     events = ports.ledger.events(revision)
     frozen = last_of(events, Kind.PLAN_FROZEN)
     if frozen is None:
@@ -134,7 +136,7 @@ def _observe(chain: Chain, ports: Ports) -> dict[str, Any]:
 
 
 def admit(stage: Stage, chain: Chain) -> None:
-    """Raise AdmissionError at the first earlier stage that is absent, outdated or stopped by a gate."""
+    """Raise AdmissionError at the first earlier stage absent, outdated or stopped by a gate."""
     for earlier in stage.earlier:
         _require_current(stage, earlier, chain)
         for gate in GATES:

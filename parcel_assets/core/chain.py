@@ -1,0 +1,98 @@
+"""The chain of one search revision: plan, events, evidence, and what was measured just now."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from parcel_assets.core.search import fold_search
+from parcel_assets.core.table import table_rows
+
+from parcel_assets.core.disposition import parcel_search_disposition
+from parcel_assets.core.evidence import (
+    FinalBody,
+    RerunBody,
+    SearchBody,
+    SliceBody,
+    SnapshotBody,
+    SplitBody,
+    TableBody,
+)
+from parcel_assets.core.ledger import Event, Kind, last_of
+from parcel_assets.core.plan import Plan
+from parcel_assets.core.stage import Evidence, Stage
+from parcel_assets.core.trial import Decision
+
+READY = "evaluate:final-holdout"
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """All that a gate may know of a revision; `observed` is what its caller measured just now."""
+
+    revision: str
+    plan: Plan
+    plan_digest: str
+    events: tuple[Event, ...]
+    evidence: Mapping[Stage, Evidence]
+    digests: Mapping[Stage, str]
+    observed: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def snapshot(self) -> SnapshotBody:
+        """The body of `pinned_snapshot`."""
+        return SnapshotBody.model_validate(self.evidence[Stage.SNAPSHOT].body)
+
+    @property
+    def split(self) -> SplitBody:
+        """The body of `grouped_shipment_split`."""
+        return SplitBody.model_validate(self.evidence[Stage.SPLIT].body)
+
+    @property
+    def search(self) -> SearchBody:
+        """The body of `trial_batches`."""
+        return SearchBody.model_validate(self.evidence[Stage.SEARCH].body)
+
+    @property
+    def table(self) -> TableBody:
+        """The body of `validated_trial_table`."""
+        return TableBody.model_validate(self.evidence[Stage.TABLE].body)
+
+    @property
+    def rerun(self) -> RerunBody:
+        """The body of `selected_rerun`."""
+        return RerunBody.model_validate(self.evidence[Stage.RERUN].body)
+
+    @property
+    def slices(self) -> SliceBody:
+        """The body of `slice_report`."""
+        return SliceBody.model_validate(self.evidence[Stage.SLICES].body)
+
+    @property
+    def final(self) -> FinalBody:
+        """The body of `final_evaluation`."""
+        return FinalBody.model_validate(self.evidence[Stage.FINAL].body)
+
+    @property
+    def decision(self) -> Decision | None:
+        """The newest quality decision about the slice report on record, or None."""
+        event = last_of(self.events, Kind.DECISION_RECORDED)
+        if event is None:
+            return None
+        decision = Decision.model_validate(dict(event.body))
+        return decision if decision.slice_evidence == self.digests.get(Stage.SLICES) else None
+
+    def disposition(self, *, decided: bool = True) -> str:
+        """Return the selected trial's disposition, the decision applied if `decided`."""
+        waived = decided and self.decision is not None and self.decision.outcome == "accept"
+        rows = table_rows(self.plan, fold_search(self.plan, self.events))
+        selected = self.rerun.selected_trial
+        trials: list[dict[str, Any]] = [
+            {"trial_id": row.trial_id, "state": str(row.state), "lineage_ok": row.lineage_ok}
+            | (
+                {"slice_gate_passed": self.slices.protected_passed or waived}
+                if row.trial_id == selected
+                else {}
+            )
+            for row in rows
+        ]
+        return parcel_search_disposition(trials, self.plan.search.budget_trials, selected)

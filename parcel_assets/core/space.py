@@ -1,0 +1,83 @@
+"""The search space: what a knob may be, and the strict section that every part of a plan is."""
+
+import difflib
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Scalar = bool | int | float | str
+PositiveInt = Annotated[int, Field(gt=0)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+
+
+def nearest_hint(word: str, known: Any) -> str:
+    """Return a hint naming the nearest known word, or the known words where none is near."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; known: {', '.join(known)}" if known else ""
+
+
+class Section(BaseModel):
+    """A frozen part of the plan: unknown keys, loose types, NaN and infinity are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class FloatDomain(Section):
+    """A real knob between two bounds, both included."""
+
+    kind: Literal["float"]
+    low: float
+    high: float
+    log: bool = False
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low >= self.high or (self.log and self.low <= 0):
+            raise ValueError("expected low < high, and low > 0 on a log scale")
+        return self
+
+    def holds(self, value: Scalar) -> bool:
+        """Say whether a configuration's value lies in the domain."""
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return number and self.low <= float(value) <= self.high
+
+
+class IntDomain(Section):
+    """A whole-number knob between two bounds, both included."""
+
+    kind: Literal["int"]
+    low: int
+    high: int
+    step: PositiveInt = 1
+    log: bool = False
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low >= self.high or (self.log and (self.low <= 0 or self.step != 1)):
+            raise ValueError("expected low < high; on a log scale low > 0 and step 1")
+        return self
+
+    def holds(self, value: Scalar) -> bool:
+        """Say whether a configuration's value lies in the domain."""
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        return (
+            whole
+            and self.low <= int(value) <= self.high
+            and (int(value) - self.low) % self.step == 0
+        )
+
+
+class ChoiceDomain(Section):
+    """A knob with listed values."""
+
+    kind: Literal["choice"]
+    values: Annotated[tuple[Scalar, ...], Field(min_length=1)]
+
+    def holds(self, value: Scalar) -> bool:
+        """Say whether a configuration's value lies in the domain."""
+        return any(value == one and type(value) is type(one) for one in self.values)
+
+
+Domain = Annotated[FloatDomain | IntDomain | ChoiceDomain, Field(discriminator="kind")]
