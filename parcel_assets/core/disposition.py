@@ -16,6 +16,7 @@ HOLD_SLICE_QUALITY = "hold:slice-quality"
 EVALUATE_FINAL_HOLDOUT = "evaluate:final-holdout"
 
 TRIAL_STATES = frozenset(state.value for state in TrialState)
+_MISSING = object()
 
 
 def parcel_search_disposition(
@@ -70,33 +71,45 @@ def _indexed(trials: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]
         )
     records: dict[str, Mapping[str, Any]] = {}
     for position, record in enumerate(trials):
-        where = f"trials[{position}]"
         if not isinstance(record, Mapping):
             raise _refusal(
-                type(record).__name__, "a mapping", where, "Pass each trial as a mapping."
+                type(record).__name__,
+                "a mapping",
+                f"trials[{position}]",
+                "Pass each trial as a mapping.",
             )
-        trial_id = _required(record, "trial_id", where)
+        trial_id = record.get("trial_id", _MISSING)
+        if trial_id is _MISSING:
+            raise _missing("trial_id", f"trials[{position}]")
         if not isinstance(trial_id, str) or not trial_id:
             raise _refusal(
-                repr(trial_id), "a trial id (text)", f"{where}.trial_id", "Name the trial."
+                repr(trial_id),
+                "a trial id (text)",
+                f"trials[{position}].trial_id",
+                "Name the trial.",
             )
         if trial_id in records:
             raise _refusal(
                 f"{trial_id!r} a second time",
                 "each trial once",
-                f"{where}.trial_id",
+                f"trials[{position}].trial_id",
                 "Pass one record for each trial, not one for each attempt.",
             )
-        state = _required(record, "state", f"trial {trial_id}")
-        if not isinstance(state, str) or state not in TRIAL_STATES:
-            raise _refusal(
-                repr(state),
-                f"one of {', '.join(sorted(TRIAL_STATES))}",
-                f"trial {trial_id}.state",
-                "Pass the state of the trial as the ledger computes it.",
-            )
+        _check_state(trial_id, record.get("state", _MISSING))
         records[trial_id] = record
     return records
+
+
+def _check_state(trial_id: str, state: object) -> None:
+    if state is _MISSING:
+        raise _missing("state", f"trial {trial_id}")
+    if not isinstance(state, str) or state not in TRIAL_STATES:
+        raise _refusal(
+            repr(state),
+            f"one of {', '.join(sorted(TRIAL_STATES))}",
+            f"trial {trial_id}.state",
+            "Pass the state of the trial as the ledger computes it.",
+        )
 
 
 def _is_completed_intact(trial_id: str, record: Mapping[str, Any]) -> bool:
@@ -108,23 +121,21 @@ def _is_completed_intact(trial_id: str, record: Mapping[str, Any]) -> bool:
 
 
 def _flag(trial_id: str, record: Mapping[str, Any], key: str) -> bool:
-    value = _required(record, key, f"trial {trial_id}")
-    if not isinstance(value, bool):
-        raise _refusal(
-            repr(value),
-            "True or False",
-            f"trial {trial_id}.{key}",
-            "Record the outcome as a boolean; anything unknown is not a pass.",
-        )
-    return value
+    value = record.get(key, _MISSING)
+    if isinstance(value, bool):
+        return value
+    if value is _MISSING:
+        raise _missing(key, f"trial {trial_id}")
+    raise _refusal(
+        repr(value),
+        "True or False",
+        f"trial {trial_id}.{key}",
+        "Record the outcome as a boolean; anything unknown is not a pass.",
+    )
 
 
-def _required(record: Mapping[str, Any], key: str, where: str) -> Any:
-    if key not in record:
-        raise _refusal(
-            f"no {key!r}", f"the key {key!r}", where, "Add the key: the decision needs it."
-        )
-    return record[key]
+def _missing(key: str, where: str) -> DispositionError:
+    return _refusal(f"no {key!r}", f"the key {key!r}", where, "Add the key: the decision needs it.")
 
 
 def _refusal(found: str, expected: str, where: str, remedy: str) -> DispositionError:

@@ -34,6 +34,10 @@ class EvidenceError(ParcelAssetsError):
     """The arrays offered cannot carry the statement asked of them (empty, one class, NaN)."""
 
 
+def _refusal(found: str, expected: str, where: str, remedy: str) -> EvidenceError:
+    return EvidenceError(found, expected=expected, where=where, remedy=remedy)
+
+
 @dataclass(frozen=True)
 class Costs:
     """What one error costs, in the plan's unit."""
@@ -44,11 +48,11 @@ class Costs:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if not (math.isfinite(value) and value > 0):
-                raise EvidenceError(
+                raise _refusal(
                     repr(value),
-                    expected="a positive finite cost",
-                    where=name,
-                    remedy="Set both costs of the metric in the plan.",
+                    "a positive finite cost",
+                    name,
+                    "Set both costs of the metric in the plan.",
                 )
 
 
@@ -164,11 +168,11 @@ def shipment_codes(shipments: ArrayLike) -> Codes:
     if names.dtype.kind == "O" and all(isinstance(name, str) for name in names.flat):
         names = names.astype(str)
     if names.ndim != 1 or names.dtype.kind not in "iuUT":
-        raise EvidenceError(
+        raise _refusal(
             f"an array of {names.dtype} with {names.ndim} dimensions",
-            expected="one shipment (text or whole number) for each photo",
-            where="shipments",
-            remedy="Pass the shipment column without missing values.",
+            "one shipment (text or whole number) for each photo",
+            "shipments",
+            "Pass the shipment column without missing values.",
         )
     _, codes = np.unique(names, return_inverse=True)
     return codes.astype(np.intp, copy=False)
@@ -178,11 +182,11 @@ def flags(values: ArrayLike, name: str, photos: int | None = None) -> Booleans:
     """Return one boolean for each photo, refusing any other type or length."""
     array = np.asarray(values)
     if array.ndim != 1 or array.dtype.kind != "b" or photos not in (None, len(array)):
-        raise EvidenceError(
+        raise _refusal(
             f"{array.dtype} of shape {array.shape}",
-            expected=f"booleans, one for each of {'the' if photos is None else photos} photos",
-            where=name,
-            remedy="Pass decisions and labels as booleans in the order of the photos.",
+            f"booleans, one for each of {'the' if photos is None else photos} photos",
+            name,
+            "Pass decisions and labels as booleans in the order of the photos.",
         )
     return array
 
@@ -191,11 +195,11 @@ def finite(values: ArrayLike, name: str) -> Floats:
     """Return finite numbers as double precision, refusing NaN, infinity and an empty array."""
     array = np.asarray(values)
     if array.dtype.kind not in "fiu" or array.size == 0 or not np.isfinite(array).all():
-        raise EvidenceError(
+        raise _refusal(
             f"{array.dtype} of shape {array.shape}, or a value that is not finite",
-            expected="at least one finite number and nothing else",
-            where=name,
-            remedy="A trial with such values does not rank; leave it out.",
+            "at least one finite number and nothing else",
+            name,
+            "A trial with such values does not rank; leave it out.",
         )
     return array.astype(np.float64)
 
@@ -203,12 +207,11 @@ def finite(values: ArrayLike, name: str) -> Floats:
 def require_damage(damaged: Booleans, where: str) -> None:
     """Refuse labels without a single damaged photo: no miss could show."""
     if not damaged.any():
-        raise EvidenceError(
+        raise _refusal(
             f"no damaged photo among {len(damaged)} photos",
-            expected="at least one damaged photo",
-            where=where,
-            remedy="Nothing can be said about missed damage here; add damaged shipments.",
-            photos=len(damaged),
+            "at least one damaged photo",
+            where,
+            "Nothing can be said about missed damage here; add damaged shipments.",
         )
 
 
@@ -360,11 +363,11 @@ def tie_set(
     equals in the order given. Each comparison is trial minus winner.
     """
     if winner_id not in reviews:
-        raise EvidenceError(
+        raise _refusal(
             f"no decisions of {winner_id!r}",
-            expected="the winner among the trials",
-            where="reviews",
-            remedy="Pass the decisions of every eligible trial, the winner's with them.",
+            "the winner among the trials",
+            "reviews",
+            "Pass the decisions of every eligible trial, the winner's with them.",
         )
     labels, codes = flags(damaged, "damaged"), shipment_codes(shipments)
     compared = {
@@ -397,40 +400,25 @@ def selection_corrected_cost(
     codes = _codes_of(shipments, len(labels))
     matrix = _scores_of(scores, (-1, len(labels)))
     sizes = np.bincount(codes)
-    positives = np.bincount(codes, weights=labels)
-    weights = np.random.default_rng(seed).multinomial(
-        len(sizes), np.full(len(sizes), 1 / len(sizes)), size=draws
-    )
+    positives = np.bincount(codes[labels], minlength=len(sizes))
+    weights = _usable_draws(sizes, positives, seed, draws)
     left_out = weights == 0
-    usable = (weights @ positives > 0) & (left_out @ positives > 0)
-    if not usable.any():
-        raise EvidenceError(
-            f"{len(sizes)} shipments, {int((positives > 0).sum())} of them with damage",
-            expected="draws that leave damage on both sides",
-            where="shipments",
-            remedy="A correction by resampling needs more damaged shipments; report none.",
-        )
-    weights, left_out = weights[usable], left_out[usable]
-    precision = np.float32 if len(sizes) * sizes.max() < EXACT_SINGLE_PRECISION else np.float64
-    drawn = weights.astype(precision)
+    single = len(sizes) * int(sizes.max()) < EXACT_SINGLE_PRECISION
+    precision: type[np.float32] | type[np.float64] = np.float32 if single else np.float64
+    drawn: NDArray[np.floating] = weights.astype(precision)
     best = np.full(len(drawn), np.inf)
     outside = np.zeros(len(drawn))
     apparent = math.inf
     for row in matrix:
         missed, needless = _errors_by_shipment(row, labels, codes, grid_points, precision)
-        price = costs.missed_damage * missed.sum(axis=0) + costs.needless_review * needless.sum(
-            axis=0
-        )
-        apparent = min(apparent, float(price.min()))
-        inside = costs.missed_damage * (drawn @ missed).astype(np.float64)
-        inside += costs.needless_review * (drawn @ needless).astype(np.float64)
+        apparent = min(apparent, float(_priced(costs, missed.sum(0), needless.sum(0)).min()))
+        inside = _priced(costs, drawn @ missed, drawn @ needless)
         point = inside.argmin(axis=1)
         value = inside[np.arange(len(drawn)), point]
         better = np.flatnonzero(value < best)
         best[better] = value[better]
         chosen = point[better]
-        errors = costs.missed_damage * missed[:, chosen].astype(np.float64)
-        errors += costs.needless_review * needless[:, chosen].astype(np.float64)
+        errors = _priced(costs, missed[:, chosen], needless[:, chosen])
         outside[better] = np.einsum("dg,gd->d", left_out[better], errors)
     outside *= PER / (left_out @ sizes)
     low, high = np.quantile(outside, [0.05, 0.95])
@@ -451,11 +439,11 @@ def area_under_curve(scores: ArrayLike, damaged: ArrayLike) -> float:
     labels = flags(damaged, "damaged")
     require_damage(labels, "damaged")
     if labels.all():
-        raise EvidenceError(
+        raise _refusal(
             f"{len(labels)} photos, all damaged",
-            expected="damaged and intact photos",
-            where="damaged",
-            remedy="No order of the two classes exists here; report no area.",
+            "damaged and intact photos",
+            "damaged",
+            "No order of the two classes exists here; report no area.",
         )
     ranks = _average_ranks(_scores_of(scores, (len(labels),)))
     positives = int(labels.sum())
@@ -472,11 +460,11 @@ def rank_correlation(first: ArrayLike, second: ArrayLike) -> float | None:
     left = finite(first, "first")
     right = finite(second, "second")
     if left.shape != right.shape or left.ndim != 1:
-        raise EvidenceError(
+        raise _refusal(
             f"shapes {left.shape} and {right.shape}",
-            expected="two columns of pairs",
-            where="second",
-            remedy="Pass one value of each kind for each trial.",
+            "two columns of pairs",
+            "second",
+            "Pass one value of each kind for each trial.",
         )
     a, b = (_average_ranks(side) - (len(side) + 1) / 2 for side in (left, right))
     spread = math.sqrt(float(np.square(a).sum()) * float(np.square(b).sum()))
@@ -497,7 +485,11 @@ def judge_reruns(
     around the mean of the R extra seeds, not around the search's own number, which was chosen for
     being low. `not_reproduced`: the mean exceeds the search's cost by more than the best of 82
     gains by luck (2.43 standard deviations between trials) plus two of seeds. `unstable`: seeds
-    spread by more than that share of their mean. Fewer than two extra seeds: no spread, no flag.
+    spread by more than `maximum_instability` of their mean. Fewer than two extra seeds: no flag.
+
+    `within_tolerance` describes, the two flags hold: an honest winner was itself chosen for being
+    low, and lies outside the tolerance of five seeds in 11 to 29 % of simulated searches (a quarter
+    to three quarters of the spread between trials due to seeds).
     """
     finite([search_cost, own_seed_cost], "search_cost and own_seed_cost")
     extra = finite(extra_costs, "extra_costs").tolist() if len(extra_costs) else []
@@ -551,11 +543,11 @@ def _rerun_sentence(
 def _codes_of(shipments: ArrayLike, photos: int) -> Codes:
     codes = shipment_codes(shipments)
     if len(codes) != photos:
-        raise EvidenceError(
+        raise _refusal(
             f"{len(codes)} shipments",
-            expected=f"one for each of {photos} photos",
-            where="shipments",
-            remedy="Pass the columns of the same photos in the same order.",
+            f"one for each of {photos} photos",
+            "shipments",
+            "Pass the columns of the same photos in the same order.",
         )
     return codes
 
@@ -563,11 +555,11 @@ def _codes_of(shipments: ArrayLike, photos: int) -> Codes:
 def _scores_of(scores: ArrayLike, shape: tuple[int, ...]) -> Floats:
     values = finite(scores, "scores")
     if values.ndim != len(shape) or values.shape[-1] != shape[-1]:
-        raise EvidenceError(
+        raise _refusal(
             f"scores of shape {values.shape}",
-            expected=f"{shape[-1]} photos in {len(shape)} dimension(s)",
-            where="scores",
-            remedy="Pass the columns of the same photos in the same order.",
+            f"{shape[-1]} photos in {len(shape)} dimension(s)",
+            "scores",
+            "Pass the columns of the same photos in the same order.",
         )
     return values
 
@@ -584,11 +576,11 @@ def _compare(totals: Floats, sizes: Codes, guard: float, scale: int) -> PairedCo
     """Return the paired ratio with one pair of opposite differences `guard` added to the error."""
     difference, error = ratio_and_error(totals, sizes.astype(np.float64))
     if error is None:
-        raise EvidenceError(
+        raise _refusal(
             "one shipment",
-            expected="at least two shipments",
-            where="shipments",
-            remedy="One shipment shows no spread; no interval can be given.",
+            "at least two shipments",
+            "shipments",
+            "One shipment shows no spread; no interval can be given.",
         )
     photos = int(sizes.sum())
     guarded = math.hypot(error * photos, math.sqrt(2) * guard) / photos
@@ -607,11 +599,11 @@ def _compare(totals: Floats, sizes: Codes, guard: float, scale: int) -> PairedCo
 def _grid(ascending: Floats, grid_points: int) -> tuple[Floats, Codes]:
     """Return ascending thresholds and how many scores lie below each."""
     if grid_points < 2:
-        raise EvidenceError(
+        raise _refusal(
             f"{grid_points} grid points",
-            expected="at least two",
-            where="grid_points",
-            remedy="The grid runs from review all to review none.",
+            "at least two",
+            "grid_points",
+            "The grid runs from review all to review none.",
         )
     photos = len(ascending)
     ranks = np.arange(grid_points - 1) * (photos - 1) // max(grid_points - 2, 1)
@@ -622,6 +614,33 @@ def _grid(ascending: Floats, grid_points: int) -> tuple[Floats, Codes]:
     return (
         np.append(thresholds, np.nextafter(ascending[-1], np.inf)),
         np.append(below, photos).astype(np.intp),
+    )
+
+
+def _usable_draws(
+    sizes: NDArray[np.integer], positives: NDArray[np.integer], seed: int, draws: int
+) -> NDArray[np.int64]:
+    """Return how often each draw (row) takes each shipment, damage on both sides of every draw."""
+    count = len(sizes)
+    weights: NDArray[np.int64] = np.random.default_rng(seed).multinomial(
+        count, np.full(count, 1 / count), draws
+    )
+    usable = (weights @ positives > 0) & ((weights == 0) @ positives > 0)
+    if not usable.any():
+        raise _refusal(
+            f"{count} shipments, {int((positives > 0).sum())} of them with damage",
+            "draws that leave damage on both sides",
+            "shipments",
+            "A correction by resampling needs more damaged shipments; report none.",
+        )
+    kept: NDArray[np.int64] = weights[usable]
+    return kept
+
+
+def _priced(costs: Costs, missed: NDArray[np.floating], needless: NDArray[np.floating]) -> Floats:
+    """Return the price of exact counts, so that no summation order changes a tie."""
+    return costs.missed_damage * missed.astype(np.float64) + (
+        costs.needless_review * needless.astype(np.float64)
     )
 
 
