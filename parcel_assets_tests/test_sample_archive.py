@@ -31,7 +31,7 @@ SMALL = 40
 # Another Pillow may bring another JPEG encoder and so other photo bytes; the table depends on
 # NumPy's random streams only. Change a digest only together with GENERATOR_VERSION.
 TABLE_DIGEST = "d673a904237705a78e7aed6aabd6a988d79b1550a570a2282873a7c0b3ef53ba"
-PHOTOS_DIGEST = "ba75e0ad58c454b26f11f940ee3f3862760d2ca02b9a9a5d67b16d3521e0de25"
+PHOTOS_DIGEST = "9c3c59364673c852b0fcc726cd9a50c25add6b50ae2d18f9afeb686597be2544"
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -257,13 +257,14 @@ def test_label_noise_is_as_stated(photos: list[Photo]) -> None:
     assert abs(faint.count("intact") / len(faint) - 0.17) < 0.06
 
 
-def test_a_relabelled_parcel_shares_one_photo_with_its_first_shipment(tmp_path: Path) -> None:
-    photos = [photo for number in range(1000) for photo in photos_of_shipment(82, number)]
+def test_a_relabelled_parcel_shares_one_photo_with_its_first_shipment(
+    photos: list[Photo],
+) -> None:
     groups: dict[int, list[Photo]] = {}
     for photo in photos:
         groups.setdefault(photo.pixel_seed, []).append(photo)
     shared = [group for group in groups.values() if len(group) > 1]
-    assert 1 <= len(shared) <= 15
+    assert 10 <= len(shared) <= 40
     for first, second in shared:
         assert first.shipment_id != second.shipment_id
         same = ("label", "damage_type", "severity", "reviewer_id", "captured_at", "camera_id")

@@ -21,8 +21,8 @@ FACE_PIXELS = 56
 CONFUSERS = 0.6  # how strong the harmless marks are
 DAMAGE_SIZE = 1.35
 DENT_SHADING = 1.0
-WET_SHADING = 0.55
-CREASE = 2.0
+WET_SHADING = 0.64
+CREASE = 2.4
 CUT_BASE, CUT_BY_SEVERITY, CUT_SIZE = 0.10, 0.34, 1.25
 CUT_LIMIT = 0.62  # of an edge, so that two faces always keep their shape
 
@@ -89,7 +89,7 @@ def _add_tape(random: np.random.Generator, board: Pixels, face: int, scene: Scen
         area = (np.abs(_U - middle) < half) & (random.uniform(0.2, 0.45) > _V)
     else:
         return
-    tint = np.array([196.0, 160.0, 112.0]) if scene.is_white else np.array(scene.colour) * 1.12
+    tint = np.array([196.0, 160.0, 112.0]) if scene.is_white else np.array(scene.colour) * 1.2
     board[area] = 0.35 * board[area] + 0.65 * tint
 
 

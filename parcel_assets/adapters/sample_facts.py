@@ -39,7 +39,7 @@ DAMAGED_SHARE = 0.50
 FRAME_SHARES = {1: 0.20, 2: 0.30, 3: 0.30, 4: 0.20}
 TOP_FACE_SHARE = 0.50
 WHITE_SHARE = 0.18
-REPHOTOGRAPHED_SHARE = 0.01  # of the even shipments, so about one shipment in two hundred
+REPHOTOGRAPHED_SHARE = 0.01  # of the odd numbers, so about one shipment in two hundred
 
 SEVERITY_VISIBLE = 0.3  # below this nobody would call it damage
 SEVERITY_EASY = 0.45  # below this reviewers sometimes miss it
