@@ -108,9 +108,8 @@ class SliceResult:
 
     `candidate`, `reference`, `difference`, `standard_error`, `lower`, `upper`, `margin` and
     `fail_above` are in `unit` (the error is the guarded one); `miss_rate` and its bound are
-    fractions of the candidate. None says
-    that a number does not exist. `shipments` and `photos` are those the comparison rests on:
-    photos are the damaged ones in a miss-rate slice, all in a cost slice.
+    fractions of the candidate. None says that a number does not exist. `shipments` and `photos` are
+    those the comparison rests on: the damaged photos in a miss-rate slice, all in a cost slice.
     """
 
     name: str
