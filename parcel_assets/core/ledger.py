@@ -171,6 +171,19 @@ def check_may_append(kinds: frozenset[Kind] | set[Kind], kind: Kind, revision: s
         )
 
 
+def once_key(kind: Kind, body: Mapping[str, Any]) -> str | None:
+    """Return the key under which an event may be said once in a revision, or None."""
+    if kind == Kind.ATTEMPT_STARTED:
+        return f"attempt:{body['attempt']}"
+    if kind in {Kind.ATTEMPT_ENDED, Kind.ATTEMPT_QUARANTINED}:
+        return f"{kind}:{body['attempt']}"
+    if kind == Kind.MILESTONE_REPORTED:
+        return f"milestone:{body['attempt']}:{body['step']}"
+    if kind in {Kind.BATCH_OPENED, Kind.BATCH_CLOSED}:
+        return f"{kind}:{body['batch']}"
+    return None
+
+
 def last_of(events: Sequence[Event], kind: Kind) -> Event | None:
     """Return the newest event of a kind, or None."""
     return next((event for event in reversed(events) if event.kind == kind), None)
