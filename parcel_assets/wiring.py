@@ -1,0 +1,336 @@
+"""The composition root: settings become adapters. No other file names a technology.
+
+Every adapter is imported when it is first used, so that loading this file (and with it Dagster's
+code location and the command line) costs no torch, no Great Expectations and no Optuna. What a
+search may answer is no setting: that stands in the plan.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Self, TypeVar, cast
+
+from parcel_assets.adapters import plan_folder
+from parcel_assets.adapters.archive_watch import TableRules, archive_version, look_at_archive
+from parcel_assets.adapters.plan_folder import PlanFile, write_pin, write_text
+from parcel_assets.core.errors import SettingError
+from parcel_assets.core.plan import SnapshotPlan
+from parcel_assets.core.ports import (
+    ArchiveSource,
+    Engine,
+    Ledger,
+    Pictures,
+    Ports,
+    Registry,
+    Sampler,
+    ServingBench,
+    Signer,
+    Store,
+    TableValidator,
+    Trainer,
+    Vault,
+)
+from parcel_assets.core.sketch import ArchiveSketch, sketch_archive
+
+__all__ = [
+    "PlanFile",
+    "Settings",
+    "TableRules",
+    "archive_version",
+    "draw_sample",
+    "find_plan",
+    "list_plans",
+    "look_at_archive",
+    "open_charts",
+    "open_ledger",
+    "open_ports",
+    "open_source",
+    "open_store",
+    "open_trainer",
+    "plan_file_of",
+    "sketch_folder",
+    "write_pin",
+    "write_text",
+]
+
+Port = TypeVar("Port")
+Notify = Callable[[str, Mapping[str, Any]], None]
+
+# nothing here reports to anybody; the libraries read these when they are imported
+TELEMETRY_OFF = {
+    "DAGSTER_DISABLE_TELEMETRY": "1",
+    "GX_ANALYTICS_ENABLED": "false",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "DO_NOT_TRACK": "1",
+}
+for _name, _value in TELEMETRY_OFF.items():
+    os.environ.setdefault(_name, _value)
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where a search keeps its things, and how many workers; none of it changes an answer."""
+
+    data: Path
+    workers: int
+    ledger_url: str
+    plans: Path
+    archives: Path
+    store: Path
+    keys: Path
+    vault: Path
+    custodian: Path
+    packets: Path
+    registry: Path
+    logs: Path
+    dagster_home: Path
+
+    @classmethod
+    def read(
+        cls,
+        environment: Mapping[str, str] | None = None,
+        *,
+        data: Path | str | None = None,
+        workers: int | None = None,
+    ) -> Self:
+        """Return the settings of an environment; arguments win over variables.
+
+        Raises SettingError where a variable does not hold what it must.
+        """
+        env = os.environ if environment is None else environment
+        root = Path(data or env.get("PARCEL_ASSETS_DATA") or _usual_data_folder()).absolute()
+
+        def folder(name: str) -> Path:
+            return Path(env.get(f"PARCEL_ASSETS_{name.upper()}") or root / name).absolute()
+
+        return cls(
+            data=root,
+            workers=workers if workers is not None else _workers(env),
+            ledger_url=env.get("PARCEL_ASSETS_LEDGER_URL") or f"sqlite:///{root / 'ledger.sqlite'}",
+            plans=folder("plans"),
+            archives=folder("archives"),
+            store=folder("store"),
+            keys=folder("keys"),
+            vault=folder("vault"),
+            custodian=folder("custodian"),
+            packets=folder("packets"),
+            registry=folder("registry"),
+            logs=folder("logs"),
+            dagster_home=Path(env.get("DAGSTER_HOME") or root / "dagster").absolute(),
+        )
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that make a child process read these same settings."""
+        return {
+            "PARCEL_ASSETS_DATA": str(self.data),
+            "PARCEL_ASSETS_WORKERS": str(self.workers),
+            "DAGSTER_HOME": str(self.dagster_home),
+        }
+
+
+def _usual_data_folder() -> Path:
+    """Return ./data where it holds plans, else the data folder of the checkout, else ./data."""
+    here, checkout = Path.cwd() / "data", REPOSITORY / "data"
+    if not (here / "plans").is_dir() and (checkout / "plans").is_dir():
+        return checkout
+    return here
+
+
+def _workers(env: Mapping[str, str]) -> int:
+    text = env.get("PARCEL_ASSETS_WORKERS", "")
+    if not text:
+        return min(2, os.cpu_count() or 1)
+    if not text.isdecimal() or int(text) < 1:
+        raise SettingError(
+            repr(text),
+            expected="a whole number of workers, at least 1",
+            where="PARCEL_ASSETS_WORKERS",
+            remedy="Set it to the number of trials that may run at once, or unset it.",
+        )
+    return int(text)
+
+
+class _OnFirstUse:
+    """Stands for an adapter until one of its names is asked for, and then builds it once."""
+
+    def __init__(self, build: Callable[[], Any]) -> None:
+        self._build = build
+        self._built: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._built is None:
+            self._built = self._build()
+        return getattr(self._built, name)
+
+
+def _on_first_use(build: Callable[[], Port]) -> Port:
+    return cast("Port", _OnFirstUse(build))
+
+
+def open_ports(settings: Settings, notify: Notify | None = None) -> Ports:
+    """Return all ports under the settings; no adapter is imported before its first use."""
+    return Ports(
+        ledger=_on_first_use(lambda: open_ledger(settings)),
+        store=_on_first_use(lambda: open_store(settings)),
+        open_source=lambda section, side_pixels: open_source(settings, section, side_pixels),
+        open_engine=lambda: _engine(settings),
+        sampler=_sampler,
+        measure_identity=_measure_identity,
+        validator=_on_first_use(_validator),
+        vault=_on_first_use(lambda: _vault(settings)),
+        signer=_on_first_use(lambda: _signer(settings)),
+        registry=_on_first_use(lambda: _registry(settings)),
+        serving=_on_first_use(_serving),
+        pictures=_on_first_use(_pictures),
+        verify_packet=_verify_packet,
+        packets=settings.packets,
+        custodian=settings.custodian,
+        workers=settings.workers,
+        notify=notify or (lambda _kind, _facts: None),
+    )
+
+
+# ---- one line of technology per port ------------------------------------------------------------
+
+
+def open_ledger(settings: Settings) -> Ledger:
+    """Return the ledger."""
+    from parcel_assets.adapters.ledger_sql import SqlLedger
+
+    settings.data.mkdir(parents=True, exist_ok=True)
+    return SqlLedger(settings.ledger_url)
+
+
+def open_store(settings: Settings) -> Store:
+    """Return the object store."""
+    from parcel_assets.adapters.store_files import FileStore
+
+    return FileStore(settings.store)
+
+
+def open_source(settings: Settings, section: SnapshotPlan, side_pixels: int) -> ArchiveSource:
+    """Return the archive that a plan's snapshot section names."""
+    from parcel_assets.adapters.source_folder import FolderSource
+
+    return FolderSource(section, settings.data / section.location, side_pixels)
+
+
+def open_trainer() -> Trainer:
+    """Return the trainer; worker processes call this, nobody else needs it."""
+    from parcel_assets.adapters.trainer_lightning import LightningTrainer
+
+    return LightningTrainer()
+
+
+def _engine(settings: Settings) -> Engine:
+    from parcel_assets.adapters.engine_local import LocalEngine
+
+    return LocalEngine(settings.logs)
+
+
+def _sampler(name: str) -> Sampler:
+    from parcel_assets.adapters.sampler_optuna import OptunaSampler
+
+    return OptunaSampler(name)
+
+
+def _measure_identity(plan_document: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, str]:
+    from parcel_assets.adapters.identity_host import measure_identity
+
+    return measure_identity(plan_document, files)
+
+
+def _validator() -> TableValidator:
+    from parcel_assets.adapters.validator_expectations import ExpectationsValidator
+
+    return ExpectationsValidator()
+
+
+def _vault(settings: Settings) -> Vault:
+    from parcel_assets.adapters.vault_age import AgeVault
+
+    return AgeVault(settings.vault, settings.keys, settings.store)
+
+
+def _signer(settings: Settings) -> Signer:
+    from parcel_assets.adapters.signer_ecdsa import EcdsaSigner
+
+    return EcdsaSigner(settings.keys)
+
+
+def _registry(settings: Settings) -> Registry:
+    from parcel_assets.adapters.registry_file import FileRegistry
+
+    return FileRegistry(settings.registry)
+
+
+def _serving() -> ServingBench:
+    from parcel_assets.adapters.serving_process import ServingProcess
+
+    return ServingProcess()
+
+
+def _pictures() -> Pictures:
+    from parcel_assets.adapters.pictures_pillow import PillowPictures
+
+    return PillowPictures()
+
+
+def _verify_packet(folder: Path, digest: str | None, public_key: bytes | None) -> dict[str, Any]:
+    from parcel_assets.adapters.packet_folder import verify_packet
+
+    return verify_packet(folder, digest, public_key)
+
+
+# ---- folders that the command line, the sensors and the demo look at ----------------------------
+
+
+def find_plan(argument: str, settings: Settings) -> PlanFile:
+    """Return the plan that a path, or the name of a revision in the plans folder, stands for."""
+    return plan_folder.find_plan(argument, settings.plans)
+
+
+def plan_file_of(revision: str, settings: Settings) -> PlanFile | None:
+    """Return the plan file of a revision in the plans folder, or None where there is none."""
+    path = settings.plans / f"{revision}.toml"
+    return plan_folder.read_plan_file(path) if path.is_file() else None
+
+
+def list_plans(settings: Settings) -> tuple[Path, ...]:
+    """Return the plan files in the plans folder."""
+    return plan_folder.list_plans(settings.plans)
+
+
+def sketch_folder(folder: Path, table: str | None = None) -> ArchiveSketch:
+    """Return a first look at an archive folder, for a plan to start from."""
+    from parcel_assets.adapters.archive_table import read_label_table
+
+    return sketch_archive(read_label_table(folder, table))
+
+
+def draw_sample(
+    folder: Path,
+    *,
+    seed: int,
+    shipments: int,
+    processes: int,
+    progress: Callable[[int, int], None] | None,
+) -> Mapping[str, Any]:
+    """Draw the sample archive and return what it holds; a folder that holds it already is kept."""
+    from parcel_assets.adapters.sample_archive import draw_sample_archive
+
+    summary = draw_sample_archive(
+        folder, seed=seed, shipments=shipments, processes=processes, progress=progress
+    )
+    return asdict(summary)
+
+
+def open_charts() -> ModuleType:
+    """Return the module that draws charts as PNG bytes."""
+    from parcel_assets.adapters import plots_matplotlib
+
+    return plots_matplotlib
