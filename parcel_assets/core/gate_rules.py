@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from parcel_assets.core.search import fold_search
-from parcel_assets.core.table import table_digest, table_rows
-
 from parcel_assets.core.chain import READY, Chain
 from parcel_assets.core.ledger import Kind
+from parcel_assets.core.search import fold_search
+from parcel_assets.core.table import table_digest, table_rows
 
 
 @dataclass(frozen=True, slots=True)
