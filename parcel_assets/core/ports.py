@@ -317,6 +317,11 @@ class Vault(Protocol):
 
     evidence_level: str  # L1, L2 or L3
 
+    @property
+    def evaluator_digest(self) -> str:
+        """The digest of the code that evaluates."""
+        ...
+
     def seal(self, holdout_digest: str, labels: Sequence[Label]) -> Sealed:
         """Encrypt labels and their fresh salt to the key-holder; idempotent per holdout digest."""
         ...
@@ -332,7 +337,8 @@ class Vault(Protocol):
     def evaluate(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Decrypt, check the commitment, score and judge in a subprocess of its own.
 
-        Returns the predictions' store digest and the result; raises HoldoutError with its reason.
+        `request` is a core.final.FinalRequest document, for which a receipt was left. Returns
+        `predictions_digest`, `outcome`, `sentence`, `result`; raises HoldoutError with its reason.
         """
         ...
 

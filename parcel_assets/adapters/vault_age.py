@@ -1,0 +1,264 @@
+"""Vault with age encryption: labels sealed to a key-holder, one receipt beside each sealed file.
+
+Decides keys and who may look: the private key is read by the process `parcel_assets.vault` alone.
+The files are described in `vault_age_files`. When the holdout may open is left to the evaluation
+step; what it says, to `core.final`.
+"""
+
+import contextlib
+import fcntl
+import hmac
+import json
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyrage  # type: ignore[import-untyped]  # ships no types
+
+from parcel_assets.adapters.vault_age_files import (
+    LABELS_FILE,
+    MARK_FILE,
+    PRIVATE_KEY_FILE,
+    PUBLIC_KEY_FILE,
+    RECEIPT_FILE,
+    SEAL_FILE,
+    create_file,
+    evaluator_digest,
+    read_record,
+)
+from parcel_assets.core.codec import canonical_json, digest_bytes, digest_value, keyed_digest
+from parcel_assets.core.errors import HoldoutError, SettingError
+from parcel_assets.core.ports import Sealed
+from parcel_assets.core.snapshot import Label, label_rows
+
+TRAINER = "parcel_assets.adapters.trainer_lightning:LightningTrainer"
+# all that the subprocess gets of this process's environment
+ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class AgeVault:
+    """A vault below one folder; keys are made on first use in a folder of their own.
+
+    `trainer` names the class, as `module:Class`, that scores photos in the subprocess.
+    """
+
+    evidence_level = "L1"  # the key lies on the machine that searches: a record, not a proof
+
+    def __init__(
+        self, folder: Path, key_folder: Path, store_root: Path, *, trainer: str = TRAINER
+    ) -> None:
+        self._folder = folder
+        self._keys = key_folder
+        self._store_root = store_root
+        self._trainer = trainer
+
+    @property
+    def evaluator_digest(self) -> str:
+        """The digest of the code that evaluates: the same look needs the same evaluator."""
+        return evaluator_digest(self._trainer)
+
+    def seal(self, holdout_digest: str, labels: Sequence[Label]) -> Sealed:
+        """Encrypt labels and their fresh salt; a holdout that is sealed already keeps its seal.
+
+        Raises HoldoutError where the same holdout was sealed with other photos or labels.
+        """
+        rows = label_rows(labels)
+        photos = digest_value([row[0] for row in rows])
+        target = self._place(holdout_digest)
+        if not target.exists():
+            mark = keyed_digest(self._mark_key(), [holdout_digest, rows])
+            self._seal_new(target, holdout_digest, rows, {"photos": photos, "mark": mark})
+        seal = read_record(target / SEAL_FILE)
+        if seal["photos"] != photos or not self._same_mark(seal, holdout_digest, rows):
+            raise HoldoutError(
+                "other photos or labels than were sealed",
+                expected="the labels of the first seal",
+                where=f"vault, holdout {holdout_digest[:8]}",
+                remedy="Sealed labels do not change. Restore the label table, or plan a new search "
+                "revision whose split has a holdout of its own.",
+            )
+        return Sealed(str(seal["commitment"]), str(seal["ciphertext_digest"]))
+
+    def receipts_over(self, keys: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the receipts beside any sealed file that share one of the keys."""
+        asked = set(keys)
+        receipts = [read_record(path) for path in sorted(self._folder.glob(f"*/{RECEIPT_FILE}"))]
+        return [one for one in receipts if asked.intersection(one["keys"])]
+
+    def leave_receipt(self, holdout_digest: str, receipt: Mapping[str, Any]) -> None:
+        """Create the receipt beside the sealed file, whole and exclusively.
+
+        Raises HoldoutError where it exists, or another receipt shares a key with it.
+        """
+        target = self._place(holdout_digest)
+        if not (target / LABELS_FILE).exists():
+            raise self._not_sealed(holdout_digest)
+        with self._locked():
+            others = self.receipts_over(list(receipt["keys"]))
+            if others:
+                raise _opened(others[0], holdout_digest)
+            try:
+                create_file(target / RECEIPT_FILE, canonical_json(dict(receipt)))
+            except FileExistsError as error:
+                raise _opened(read_record(target / RECEIPT_FILE), holdout_digest) from error
+
+    def evaluate(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Decrypt, check and judge in a subprocess of its own, once a receipt allows it.
+
+        `request` is a core.final.FinalRequest document. Returns `predictions_digest`, `outcome`,
+        `sentence`, `result` and `decryptions`; raises HoldoutError with its reason.
+        """
+        folder = self._place(str(request["holdout_digest"]))
+        order = {
+            "request": dict(request),
+            "folder": str(folder),
+            "key": str(self._keys / PRIVATE_KEY_FILE),
+            "store": str(self._store_root),
+            "trainer": self._trainer,
+        }
+        with tempfile.TemporaryDirectory(prefix="parcel-assets-vault-") as private:
+            path = Path(private) / "request.json"
+            path.write_bytes(canonical_json(order))
+            ended = subprocess.run(  # noqa: S603 - our own module, no shell
+                [sys.executable, "-m", "parcel_assets.vault", str(path)],
+                capture_output=True,
+                check=False,
+                env=_environment(),
+            )
+        answer = _answer(ended.stdout)
+        if "error" in answer:
+            facts = {key: answer[key] for key in ("expected", "where", "remedy")}
+            raise HoldoutError(str(answer["found"]), **facts)
+        if ended.returncode or "outcome" not in answer:
+            last = ended.stderr.decode(errors="replace").strip().splitlines()[-1:]
+            raise HoldoutError(
+                f"vault process ended with {ended.returncode} ({' '.join(last) or 'no word'})",
+                expected="a result",
+                where=f"vault, holdout {str(request['holdout_digest'])[:8]}",
+                remedy="Materialize final_evaluation again: the same opening is resumed.",
+            )
+        return answer
+
+    def _seal_new(
+        self, target: Path, holdout_digest: str, rows: list[list[Any]], facts: Mapping[str, str]
+    ) -> None:
+        """Make the sealed folder aside and rename it into place: whole, or not there."""
+        salt = secrets.token_bytes(32)
+        recipient = pyrage.x25519.Recipient.from_str(self._public_key())
+        content = {"holdout_digest": holdout_digest, "salt": salt.hex(), "labels": rows}
+        ciphertext = pyrage.encrypt(canonical_json(content), [recipient])
+        seal = {
+            "commitment": keyed_digest(salt, rows),
+            "ciphertext_digest": digest_bytes(ciphertext),
+            **facts,
+        }
+        prepared = self._folder / f".{uuid.uuid4().hex}"
+        prepared.mkdir(parents=True)
+        try:
+            create_file(prepared / LABELS_FILE, ciphertext)
+            create_file(prepared / SEAL_FILE, canonical_json(seal))
+            # a rename onto a folder that holds files fails: of two custodians one seals
+            with contextlib.suppress(OSError):
+                prepared.rename(target)
+            if not (target / SEAL_FILE).exists():
+                raise SettingError(
+                    "a folder that cannot be written",
+                    expected=f"a sealed folder at {target}",
+                    where="vault",
+                    remedy="Check the vault folder's rights and space, then split again.",
+                )
+        finally:
+            shutil.rmtree(prepared, ignore_errors=True)
+
+    def _same_mark(self, seal: Mapping[str, Any], holdout_digest: str, rows: list[Any]) -> bool:
+        """Say whether labels are those of the seal; with the keys taken away nobody can tell."""
+        if not (self._keys / MARK_FILE).exists():
+            return True
+        mark = keyed_digest(self._mark_key(), [holdout_digest, rows])
+        return hmac.compare_digest(str(seal["mark"]), mark)
+
+    def _mark_key(self) -> bytes:
+        """Return the custodian's key for marks, made on first use."""
+        path = self._keys / MARK_FILE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            with contextlib.suppress(FileExistsError):
+                create_file(path, secrets.token_bytes(32), mode=0o600)
+        return path.read_bytes()
+
+    def _public_key(self) -> str:
+        """Return the key-holder's public key, making the pair on first use."""
+        private = self._keys / PRIVATE_KEY_FILE
+        public = self._keys / PUBLIC_KEY_FILE
+        if not public.exists():
+            self._keys.mkdir(parents=True, exist_ok=True)
+            if not private.exists():
+                with contextlib.suppress(FileExistsError):
+                    create_file(
+                        private, str(pyrage.x25519.Identity.generate()).encode(), mode=0o600
+                    )
+            identity = pyrage.x25519.Identity.from_str(private.read_text().strip())
+            with contextlib.suppress(FileExistsError):
+                create_file(public, str(identity.to_public()).encode(), mode=0o644)
+        return public.read_text().strip()
+
+    def _place(self, holdout_digest: str) -> Path:
+        if not _DIGEST.fullmatch(holdout_digest):
+            raise HoldoutError(
+                repr(holdout_digest),
+                expected="a holdout digest, 64 hex characters",
+                where="vault",
+                remedy="Pass the digest that the split's evidence names.",
+            )
+        return self._folder / holdout_digest
+
+    def _not_sealed(self, holdout_digest: str) -> HoldoutError:
+        return HoldoutError(
+            "no sealed labels",
+            expected=f"{LABELS_FILE} of holdout {holdout_digest[:8]}",
+            where="vault",
+            remedy="Restore the vault folder, or split again under a new search revision.",
+        )
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other processes from leaving receipts; the lock goes with the process."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with (self._folder / ".lock").open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+    return kept | {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+
+
+def _answer(output: bytes) -> dict[str, Any]:
+    """Return the last line that the subprocess printed, where it is an answer."""
+    lines = output.splitlines()
+    try:
+        answer = json.loads(lines[-1]) if lines else {}
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _opened(receipt: Mapping[str, Any], holdout_digest: str) -> HoldoutError:
+    return HoldoutError(
+        f"the receipt of an opening by {receipt['revision']}",
+        expected="a holdout that nobody opened",
+        where=f"vault, holdout {holdout_digest[:8]}",
+        remedy="A holdout opens once. Plan a new search revision with an unspent holdout.",
+        opened_by=receipt["revision"],
+    )

@@ -1,0 +1,186 @@
+"""The vault's own process: `python -m parcel_assets.vault REQUEST.json` looks at a holdout once.
+
+It alone reads the label key. It looks only where a receipt allows this very request, checks every
+digest before it decrypts, notes each decryption, and keeps the result beside the sealed labels, so
+that a caller who dies before hearing it asks again without a second look.
+"""
+
+import fcntl
+import hashlib
+import importlib
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyrage  # type: ignore[import-untyped]  # ships no types
+
+from parcel_assets.adapters.store_files import FileStore
+from parcel_assets.adapters.vault_age_files import (
+    DECRYPTIONS_FILE,
+    LABELS_FILE,
+    PREDICTIONS_FILE,
+    RECEIPT_FILE,
+    RESULT_FILE,
+    create_file,
+    evaluator_digest,
+    read_record,
+)
+from parcel_assets.core.codec import canonical_json, digest_bytes, keyed_digest
+from parcel_assets.core.errors import HoldoutError, ParcelAssetsError
+from parcel_assets.core.final import FinalRequest, judge_holdout, require_same_request
+from parcel_assets.core.holdout import holdout_digest, holdout_keys
+from parcel_assets.core.ports import Scores, Store
+
+
+def main(arguments: list[str]) -> int:
+    """Print the answer to the order in a file as one JSON line; return 0, or 3 for a refusal."""
+    order = json.loads(Path(arguments[0]).read_bytes())
+    try:
+        answer = look_once(order)
+    except ParcelAssetsError as error:
+        sys.stdout.write(json.dumps(error.as_fields(), default=str) + "\n")
+        return 3
+    sys.stdout.write(canonical_json(answer).decode() + "\n")
+    return 0
+
+
+def look_once(order: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the kept result of the order's request, or look, keep the result and return it.
+
+    Raises HoldoutError where no receipt allows this request or anything is not what it names.
+    """
+    request = FinalRequest.model_validate(order["request"])
+    folder = Path(order["folder"])
+    _require_receipt(folder, request)
+    with _alone(folder):
+        kept = folder / RESULT_FILE
+        if kept.exists():
+            result = read_record(kept)
+            require_same_request(result["request"], request, f"result of {request.revision}")
+            return dict(result["answer"])
+        _require_equal(
+            "evaluator", evaluator_digest(str(order["trainer"])), request.evaluator_digest
+        )
+        store = FileStore(Path(order["store"]))
+        rows = store.get_document(request.rows)
+        keys = holdout_keys(request.archive, rows)
+        _require_equal("holdout rows", holdout_digest(keys), request.holdout_digest)
+        ciphertext = (folder / LABELS_FILE).read_bytes()
+        _require_equal("sealed file", digest_bytes(ciphertext), request.ciphertext_digest)
+        scores = _score(request, store, str(order["trainer"]), len(rows))
+        predictions = _keep_predictions(folder, store, scores)
+        labels = _decrypt(ciphertext, Path(order["key"]), folder, request)
+        judged = judge_holdout(request, rows, labels, scores)
+        answer = {
+            **judged.document(),
+            "predictions_digest": predictions,
+            "decryptions": len((folder / DECRYPTIONS_FILE).read_text().splitlines()),
+        }
+        identity = {**request.document(), "request_digest": request.digest}
+        create_file(kept, canonical_json({"request": identity, "answer": answer}))
+        return answer
+
+
+def _require_receipt(folder: Path, request: FinalRequest) -> None:
+    path = folder / RECEIPT_FILE
+    if not path.exists():
+        raise HoldoutError(
+            "no receipt of an opening",
+            expected=f"{RECEIPT_FILE} beside the sealed labels",
+            where=f"vault, holdout {request.holdout_digest[:8]}",
+            remedy="The vault opens through final_evaluation only: materialize it.",
+        )
+    receipt = read_record(path)
+    _require_equal("revision", request.revision, str(receipt["revision"]))
+    require_same_request(receipt, request, f"vault, holdout {request.holdout_digest[:8]}")
+
+
+def _score(request: FinalRequest, store: Store, trainer: str, photos: int) -> Scores:
+    """Return the one model's scores of the holdout's photos: no label is needed for that."""
+    for name, digest in (("model", request.model), ("holdout array", request.pixels)):
+        with store.path(digest).open("rb") as file:
+            _require_equal(name, hashlib.file_digest(file, "sha256").hexdigest(), digest)
+    module, _, name = trainer.partition(":")
+    pixels = np.load(store.path(request.pixels), mmap_mode="r", allow_pickle=False)
+    _require_equal("photos", str(len(pixels)), str(photos))
+    loaded = getattr(importlib.import_module(module), name)()
+    scores = np.asarray(loaded.score(store.path(request.model), pixels), dtype=np.float32)
+    if scores.shape != (photos,) or not np.isfinite(scores).all():
+        raise HoldoutError(
+            f"scores of shape {scores.shape}, or one that is not finite",
+            expected=f"{photos} finite scores",
+            where="final evaluation",
+            remedy="The model cannot judge these photos; nothing was decrypted.",
+        )
+    return scores
+
+
+def _keep_predictions(folder: Path, store: Store, scores: Scores) -> str:
+    """Store the predictions; a resumed look must give those that the first one gave."""
+    buffer = io.BytesIO()
+    np.save(buffer, scores, allow_pickle=False)
+    digest = store.put(buffer.getvalue(), ".npy")
+    path = folder / PREDICTIONS_FILE
+    if not path.exists():
+        create_file(path, canonical_json({"predictions_digest": digest}))
+    _require_equal("predictions", digest, str(read_record(path)["predictions_digest"]))
+    return digest
+
+
+def _decrypt(ciphertext: bytes, key: Path, folder: Path, request: FinalRequest) -> list[list[Any]]:
+    """Return the label rows, once the note that they are decrypted is on disk."""
+    try:
+        identity = pyrage.x25519.Identity.from_str(key.read_text().strip())
+    except (OSError, pyrage.IdentityError) as error:
+        raise HoldoutError(
+            "no usable label key",
+            expected="the key-holder's private key",
+            where="vault",
+            remedy="Bring the key that the labels were sealed to, then run again: it resumes.",
+        ) from error
+    with (folder / DECRYPTIONS_FILE).open("a") as note:
+        note.write(f"{request.revision} {request.digest}\n")
+        note.flush()
+        os.fsync(note.fileno())
+    try:
+        content = json.loads(pyrage.decrypt(ciphertext, [identity]))
+    except pyrage.DecryptError as error:
+        raise HoldoutError(
+            "labels that this key does not open",
+            expected="the key they were sealed to",
+            where="vault",
+            remedy="Bring the key that the labels were sealed to, then run again: it resumes.",
+        ) from error
+    _require_equal("sealed holdout", str(content["holdout_digest"]), request.holdout_digest)
+    found = keyed_digest(bytes.fromhex(content["salt"]), content["labels"])
+    _require_equal("commitment", found, request.commitment)
+    labels: list[list[Any]] = content["labels"]
+    return labels
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep a second process waiting until the first has kept its result."""
+    with (folder / ".lock").open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _require_equal(what: str, found: str, expected: str) -> None:
+    if found != expected:
+        raise HoldoutError(
+            f"{what} {found[:16]}",
+            expected=expected[:16],
+            where="vault",
+            remedy="Restore what the opening was made for; the labels stay sealed.",
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
