@@ -370,6 +370,13 @@ class ServingBench(Protocol):
         """Return latency, throughput and memory figures with the conditions of the reading."""
         ...
 
+    def export_onnx(self, model: Path, pixels: Pixels, folder: Path) -> dict[str, Any]:
+        """Write model.onnx with golden inputs and outputs of the pixels into a folder.
+
+        Returns `files` (names written, none where this machine cannot) and a `sentence`.
+        """
+        ...
+
 
 class Pictures(Protocol):
     """Draws contact sheets and charts as PNG bytes."""
@@ -400,4 +407,6 @@ class Ports:
     packets: Path  # the folder of published packets
     custodian: Path  # the custodian's private folder: salts until the split has sealed them
     workers: int
+    # a packet's other files (relative path -> bytes) -> its report.html; None: no packet is built
+    render_report: Callable[[Mapping[str, bytes]], bytes] | None = None
     notify: Callable[[str, Mapping[str, Any]], None] = lambda _kind, _facts: None

@@ -1,0 +1,152 @@
+"""Which files of a packet follow from its ledger, its plan and its evidence, and what they say.
+
+A builder writes what `derived_files` returns; a verifier asks the same function and compares. The
+other files (primary ones) are named by digests in the evidence, or are readings of their own.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from parcel_assets.core.codec import canonical_json
+from parcel_assets.core.ledger import Event, Kind, last_of
+from parcel_assets.core.packet import (
+    ATTEMPTS_FILE,
+    CURVES_FILE,
+    CUTS_FILE,
+    DECISION_FILE,
+    HEAD_FILE,
+    JUDGEMENTS_FILE,
+    LEDGER_FILE,
+    LINEAGE_FILE,
+    OPENING_FILE,
+    PLAN_FILE,
+    PREPROCESS_FILE,
+    THRESHOLD_FILE,
+    TRIALS_FILE,
+    Files,
+    body_of,
+    pretty_json,
+    read_json,
+    read_rows,
+)
+from parcel_assets.core.packet_rows import (
+    CURVE_COLUMNS,
+    attempt_rows,
+    curve_rows,
+    cut_rows,
+    event_of_row,
+    event_row,
+    judgement_rows,
+    lineage_document,
+)
+from parcel_assets.core.packet_text import csv_table
+from parcel_assets.core.stage import Stage
+
+HOLDOUT_FILE = "data/holdout.json"
+SELECTION_FILE = "selection/selection.json"
+RERUN_FILE = "rerun/rerun.json"
+SLICES_FILE = "slices/slices.json"
+RESULT_FILE = "final/result.json"
+
+
+def json_lines(rows: Sequence[Any]) -> bytes:
+    """Return rows as JSON Lines in canonical form."""
+    return b"".join(canonical_json(row) + b"\n" for row in rows)
+
+
+def ledger_lines(events: Sequence[Event]) -> bytes:
+    """Return a chain as JSON Lines."""
+    return json_lines([event_row(event) for event in events])
+
+
+def read_events(files: Files) -> tuple[Event, ...]:
+    """Return the packet's ledger; raises LedgerError for a line that is no event."""
+    return tuple(event_of_row(row) for row in read_rows(files, LEDGER_FILE))
+
+
+def derived_files(files: Files) -> dict[str, bytes]:
+    """Return the files that follow from the primary ones; raises KeyError, ValueError, LedgerError.
+
+    Of the evidence only bodies are looked at: whether it is the recorded one is asked elsewhere.
+    """
+    events = read_events(files)
+    return (
+        _from_ledger(events)
+        | _from_plan(files)
+        | _about_data(files)
+        | _about_selection(files, events)
+        | _about_final(files, events)
+    )
+
+
+def _from_ledger(events: Sequence[Event]) -> dict[str, bytes]:
+    head = events[-1]
+    fields = ("revision", "sequence", "digest", "at_seconds")
+    found = {
+        HEAD_FILE: pretty_json({field: getattr(head, field) for field in fields}),
+        ATTEMPTS_FILE: json_lines(attempt_rows(events)),
+        CUTS_FILE: json_lines(cut_rows(events)),
+        JUDGEMENTS_FILE: json_lines(judgement_rows(events)),
+        CURVES_FILE: csv_table(CURVE_COLUMNS, curve_rows(events)),
+    }
+    decision = last_of(events, Kind.DECISION_RECORDED)
+    if decision is not None:
+        found[DECISION_FILE] = pretty_json(dict(decision.body))
+    return found
+
+
+def _from_plan(files: Files) -> dict[str, bytes]:
+    return {PREPROCESS_FILE: pretty_json(read_json(files, PLAN_FILE)["preprocess"])}
+
+
+def _about_data(files: Files) -> dict[str, bytes]:
+    split = body_of(files, Stage.SPLIT)
+    holdout = split["parts"]["holdout"]
+    return {
+        HOLDOUT_FILE: pretty_json(
+            {
+                "holdout_digest": split["holdout_digest"],
+                "label_commitment": split["holdout_commitment"],
+                "sealed_file": split["holdout_ciphertext"],
+                "photos": holdout["photos"],
+                "shipments": holdout["shipments"],
+                "declared_counts": split["counts"].get("holdout", {}),
+            }
+        )
+    }
+
+
+def _about_selection(files: Files, events: Sequence[Event]) -> dict[str, bytes]:
+    rerun, slices = body_of(files, Stage.RERUN), body_of(files, Stage.SLICES)
+    frozen = last_of(events, Kind.SELECTION_FROZEN)
+    trial = next(
+        row for row in read_rows(files, TRIALS_FILE) if row["trial_id"] == rerun["selected_trial"]
+    )
+    chosen = ("selected_trial", "selected_cost_per_1000", "threshold", "ranking", "tie_set")
+    chosen = (*chosen, "corrected_cost", "slice_informed", "trivial_cost_per_1000")
+    repeated = ("own", "extra", "reference", "judgement", "scores_equal")
+    repeated = (*repeated, "largest_score_difference", "validation", "reference_validation")
+    return {
+        SELECTION_FILE: pretty_json(
+            {
+                "rule": read_json(files, PLAN_FILE)["selection"],
+                "frozen_event": None if frozen is None else frozen.sequence,
+                **{key: rerun[key] for key in chosen},
+            }
+        ),
+        LINEAGE_FILE: pretty_json(lineage_document(trial, attempt_rows(events), rerun)),
+        RERUN_FILE: pretty_json({key: rerun[key] for key in repeated}),
+        SLICES_FILE: pretty_json(slices),
+    }
+
+
+def _about_final(files: Files, events: Sequence[Event]) -> dict[str, bytes]:
+    final = body_of(files, Stage.FINAL)
+    opened = [event_row(one) for one in events if one.kind == Kind.HOLDOUT_OPENED]
+    return {
+        OPENING_FILE: pretty_json({"openings": opened}),
+        RESULT_FILE: pretty_json(final),
+        THRESHOLD_FILE: pretty_json(
+            {"threshold": repr(float(final["threshold"])), "review": "score >= threshold"}
+        ),
+    }

@@ -1,0 +1,219 @@
+"""The words of a packet: how to verify it, the model card, the data description, plain tables.
+
+Every number in here is read from the packet's other files; choosing files is left to `packet`.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from parcel_assets.core.packet import (
+    KEY_FILE,
+    MODEL_FILE,
+    SIGNATURE_FILE,
+    SUMS_FILE,
+    VERDICT_FILE,
+    Files,
+    key_fingerprint,
+    read_json,
+)
+from parcel_assets.core.snapshot import SnapshotBody
+
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run such a cell
+CROISSANT = "http://mlcommons.org/croissant/1.0"
+
+
+def csv_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return rows as CSV: numbers as they read back, text that looks like a formula quoted."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_cell(row[column]) for column in columns] for row in rows)
+    return text.getvalue().encode()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return repr(value)
+    words = str(value)
+    looks_like_formula = isinstance(value, str) and words.startswith(FORMULA_STARTS)
+    return f"'{words}" if looks_like_formula else words
+
+
+def readme(revision: str, key: bytes) -> bytes:
+    """Return README.md: how to verify the packet with sha256sum and openssl and nothing of ours."""
+    return f"""\
+# Release packet of search revision `{revision}`
+
+Plain files: what was searched, what was found, who decided, and the model. Open `report.html` in a
+browser; `{VERDICT_FILE}` says the same to a program. Every number on its first page names the file
+and the place it was read from.
+
+## Verify it without any tool of ours
+
+In this folder, with `sha256sum` and `openssl`:
+
+```bash
+# 1. is the list signed by the release key?
+openssl dgst -sha256 -verify {KEY_FILE} -signature {SIGNATURE_FILE} {SUMS_FILE}
+# 2. does every file have its digest?
+sha256sum --check --strict --quiet {SUMS_FILE} && echo "every listed file is as signed"
+# 3. is nothing here that the list does not name? (prints nothing)
+find . ! -type d | sed 's|^\\./||' | grep -vxF -e {SUMS_FILE} -e {SIGNATURE_FILE} \\
+  | grep -vxFf <(cut -c67- {SUMS_FILE})
+# 4. whose key is it? compare with the fingerprint you were given on another way
+openssl pkey -pubin -in {KEY_FILE} -outform DER | sha256sum
+```
+
+The fingerprint should be `{key_fingerprint(key)}`.
+A key inside the packet proves only that list and key belong together; who owns the key you must
+learn elsewhere.
+
+## What else can be checked
+
+`parcel-assets packet verify FOLDER` does the above and also recomputes, from `ledger.jsonl`: the
+chain of events, the digests of `evidence/*.json`, all trials and attempts, the verdict, that the
+holdout was opened exactly once, after the selection, for exactly this `{MODEL_FILE}`.
+""".encode()
+
+
+def model_card(files: Files, verdict: Mapping[str, Any], purpose: str) -> bytes:
+    """Return model_card.md in Markdown with a YAML head, every number with its source."""
+    page = verdict["first_page"]
+    lines = [
+        "---",
+        "library_name: parcel_assets",
+        "pipeline_tag: image-classification",
+        "tags: [parcel-damage, manual-review]",
+        "---",
+        "",
+        f"# Parcel damage review, search revision {verdict['revision']}",
+        "",
+        f"**{verdict['sentence']}**",
+        "",
+        "## What it is for",
+        "",
+        purpose,
+        "",
+        "The model gives one photo of a parcel a damage score between 0 and 1. A score at or above "
+        f"the threshold `{verdict['threshold']}` sends the parcel to manual review.",
+        "",
+        "## What it is not for",
+        "",
+        "It does not decide about claims, and it knows nothing about photos unlike those of its "
+        "snapshot: other cameras, other packaging, other damage. Look at the slices first.",
+        "",
+        "## Numbers",
+        "",
+        "| what | value | source |",
+        "| --- | --- | --- |",
+        *(_card_row(name, one) for name, one in _card_facts(page)),
+        "",
+        "## Slices",
+        "",
+        *(
+            f"- {one['role']['value']}, **{str(one['outcome']['value']).upper()}**: "
+            f"{one['sentence']['value']} (`{one['sentence']['source']}`)"
+            for one in page["slices"]["slices"]
+        ),
+        "",
+        "## Final evaluation",
+        "",
+        f"{page['final']['sentence']['value']} Evidence level {verdict['evidence_level']}: "
+        f"{verdict['evidence_level_means']}.",
+        "",
+        "## Input",
+        "",
+        _input_words(read_json(files, "model/preprocess.json")),
+        "",
+    ]
+    if verdict["decision"] is not None:
+        decision = read_json(files, verdict["decision"])
+        lines += [
+            "## Quality decision",
+            "",
+            f"{decision['outcome']} by {decision['name']} ({decision['role']}, self-declared): "
+            f"{decision['reason']} Scope: {decision['scope']}. Expires: {decision['expires_on']}.",
+            "",
+        ]
+    return "\n".join(lines).encode()
+
+
+def _card_facts(page: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    winner, final = page["winner"], page["final"]
+    return [
+        ("trials planned", page["counts"]["budget_trials"]),
+        ("winner", winner["trial_id"]),
+        ("validation cost per 1,000, as searched", winner["search_cost_per_1000"]),
+        ("reference, validation cost per 1,000", winner["reference_cost_per_1000"]),
+        ("reviewing everything, per 1,000", winner["review_all_cost_per_1000"]),
+        ("reviewing nothing, per 1,000", winner["review_none_cost_per_1000"]),
+        ("rerun tolerance, cost per 1,000", page["rerun"]["tolerance"]),
+        ("final target, cost per 1,000", final["target_cost_per_1000"]),
+        ("accelerator-seconds in all", page["compute"]["charged_seconds"]["total"]),
+    ]
+
+
+def _card_row(name: str, one: Mapping[str, Any]) -> str:
+    value = one["value"]
+    shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"| {name} | {shown} | `{one['source']}` |"
+
+
+def _input_words(preprocess: Mapping[str, Any]) -> str:
+    side = preprocess["image_size_pixels"]
+    return (
+        f"8-bit RGB photos turned upright, scaled to {side} by {side} pixels, divided by 255, less "
+        f"the mean {preprocess['mean']}, over the standard deviation "
+        f"{preprocess['standard_deviation']}; channels first."
+    )
+
+
+def croissant(
+    snapshot: SnapshotBody, revision: str, manifest_digest: str, parts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a description of the snapshot after MLCommons Croissant 1.0: counts and digests only.
+
+    The photos themselves are not in the packet; of the holdout stand counts and its commitment.
+    """
+    return {
+        "@context": {
+            "@vocab": "https://schema.org/",
+            "cr": f"{CROISSANT}#",
+            "sc": "https://schema.org/",
+            "conformsTo": "http://purl.org/dc/terms/conformsTo",
+        },
+        "@type": "sc:Dataset",
+        "conformsTo": CROISSANT,
+        "name": snapshot.archive,
+        "version": snapshot.snapshot_digest[:12],
+        "description": f"Snapshot pinned for search revision {revision}: {snapshot.photos} photos "
+        f"of {snapshot.shipments} shipments, {snapshot.damaged_photos} photos damaged.",
+        "distribution": [
+            {
+                "@type": "cr:FileObject",
+                "@id": "split_manifest",
+                "name": "split_manifest.csv",
+                "description": "One row for each photo of the search side; the holdout is sealed.",
+                "contentUrl": "split_manifest.csv",
+                "encodingFormat": "text/csv",
+                "sha256": manifest_digest,
+            }
+        ],
+        "parcel_assets": {
+            "snapshot_digest": snapshot.snapshot_digest,
+            "label_commitment": snapshot.label_commitment,
+            "decode_version": snapshot.decode_version,
+            "photos": snapshot.photos,
+            "shipments": snapshot.shipments,
+            "damaged_photos": snapshot.damaged_photos,
+            "rows_left_out": [row.document() for row in snapshot.bad_rows],
+            "counts": snapshot.counts,
+            "parts": dict(parts),
+        },
+    }
