@@ -201,8 +201,8 @@ configuration = {{ learning_rate = 0.003, width = 12, depth = 3 }}
 
 def _slices(sketch: ArchiveSketch) -> str:
     lines = [
-        "# ---- Slices. A protected one must PASS before a release, or a person decides; a monitored",
-        "# one is reported. Too little evidence is INSUFFICIENT, never a pass.",
+        "# ---- Slices. A protected one must PASS before a release, or a person decides; a",
+        "# monitored one is reported. Too little evidence is INSUFFICIENT, never a pass.",
     ]
     for dimension, values in sketch.values.items():
         found = ", ".join(f"{value}: {rows} rows" for value, rows in values.items())

@@ -1,0 +1,241 @@
+"""The assets in pipeline order: each calls its step and shows the evidence, and decides nothing.
+
+`quality_decision` is the one asset that only a person materializes: it asks for who decides, and
+why, and no job contains it.
+"""
+
+import enum
+from collections.abc import Callable
+
+import dagster as dg
+from pydantic import Field
+
+from parcel_assets.core.ports import Ports
+from parcel_assets.core.stage import Evidence, Stage
+from parcel_assets.defs.metadata import plain
+from parcel_assets.defs.partitions import SEARCH_REVISIONS
+from parcel_assets.defs.resources import ParcelAssets
+from parcel_assets.defs.stage_run import refusals_shown, run_stage
+from parcel_assets.steps import data, decision, evaluation, release, search, selection, table
+from parcel_assets.wiring import plan_file_of
+
+PHOTO_ARCHIVE = dg.AssetKey("photo_archive")
+QUALITY_DECISION = "quality_decision"
+ENGINEER, QUALITY = "team:ml-engineering", "team:quality"
+
+
+def _stage_asset(
+    stage: Stage,
+    group: str,
+    kinds: set[str],
+    owner: str = ENGINEER,
+    further_deps: tuple[str, ...] = (),
+) -> Callable[[Callable[..., dg.MaterializeResult[None]]], dg.AssetsDefinition]:
+    """Return the decorator that gives a stage's asset its key, place, group, kinds and owner."""
+    earlier = stage.earlier
+    return dg.asset(
+        key=str(stage),
+        deps=[str(earlier[-1]) if earlier else PHOTO_ARCHIVE, *further_deps],
+        partitions_def=SEARCH_REVISIONS,
+        group_name=group,
+        kinds=kinds,
+        owners=[owner],
+    )
+
+
+photo_archive = dg.AssetSpec(
+    PHOTO_ARCHIVE,
+    group_name="1_data",
+    kinds={"file"},
+    owners=[ENGINEER],
+    description="Folders of photos with a label table. The sensor `archive_versions` reports each "
+    "complete new version here; a plan pins one of them.",
+)
+
+
+@_stage_asset(Stage.SNAPSHOT, "1_data", {"python", "pillow"})
+def pinned_snapshot(
+    context: dg.AssetExecutionContext, parcel_assets: ParcelAssets
+) -> dg.MaterializeResult[None]:
+    """Every photo of the archive, decoded once and compared with the plan's pin.
+
+    Freezes the plan, if it is not frozen yet. **Next:** a differing digest, an image that does not
+    decode or an unknown label stops the chain; the bad rows are listed below.
+    """
+
+    def step(revision: str, ports: Ports) -> Evidence:
+        found = plan_file_of(revision, parcel_assets.settings())
+        if found is not None:
+            data.register_plan(revision, found.plan, ports)
+        return data.pin_snapshot(revision, ports)
+
+    return run_stage(context, parcel_assets, step)
+
+
+@_stage_asset(Stage.SPLIT, "1_data", {"python", "numpy"})
+def grouped_shipment_split(
+    context: dg.AssetExecutionContext, parcel_assets: ParcelAssets
+) -> dg.MaterializeResult[None]:
+    """Shipments, never single frames, dealt to train, validation and a sealed holdout.
+
+    Shipments that share a photo stay together. **Next:** a part below the plan's minimum, or a
+    holdout that was opened before, stops the chain before anything trains.
+    """
+    return run_stage(context, parcel_assets, data.split_shipments)
+
+
+@_stage_asset(Stage.SEARCH, "2_search", {"pytorch", "optuna"})
+def trial_batches(
+    context: dg.AssetExecutionContext, parcel_assets: ParcelAssets
+) -> dg.MaterializeResult[None]:
+    """The search: all trials of the budget, over a pool of warm workers.
+
+    Stop it at any time: materializing again resumes, and trains no trial twice. The ledger, not
+    this page, is the record of every attempt.
+    """
+    return run_stage(context, parcel_assets, search.run_trial_batches)
+
+
+@_stage_asset(Stage.TABLE, "2_search", {"pandas", "greatexpectations"})
+def validated_trial_table(
+    context: dg.AssetExecutionContext, parcel_assets: ParcelAssets
+) -> dg.MaterializeResult[None]:
+    """The frozen table of all slots with its digest, held to named expectations.
+
+    The same digest comes out of one worker or eight, undisturbed or killed and resumed.
+    """
+    return run_stage(context, parcel_assets, table.validate_table)
+
+
+@_stage_asset(Stage.RERUN, "3_choice", {"pytorch"})
+def selected_rerun(
+    context: dg.AssetExecutionContext, parcel_assets: ParcelAssets
+) -> dg.MaterializeResult[None]:
+    """The trial that the plan's rule chose, trained again from the pinned snapshot.
+
+    With its own seed it must give the search's scores; with further seeds it shows the spread. The
+    reference, the configuration in use today, is trained beside it.
+    """
+    return run_stage(context, parcel_assets, selection.rerun_selected)
+
+
+@_stage_asset(Stage.SLICES, "3_choice", {"numpy", "scipy"})
+def slice_report(
+    context: dg.AssetExecutionContext, parcel_assets: ParcelAssets
+) -> dg.MaterializeResult[None]:
+    """The candidate against the reference, slice by slice: PASS, FAIL or INSUFFICIENT.
+
+    **Next:** a protected slice that does not pass holds the chain. Materialize `quality_decision`
+    to accept it with a scope, to take the next trial, or to close the search.
+    """
+    return run_stage(context, parcel_assets, selection.report_slices)
+
+
+class Outcome(enum.Enum):
+    """What a person may answer to a held candidate; names equal values, as the launchpad wants."""
+
+    accept = "accept"
+    replace = "replace"
+    close = "close"
+
+
+class QualityDecision(dg.Config):
+    """Who decides what about the held slice report, and why."""
+
+    outcome: Outcome = Field(
+        description="accept: release with a printed waiver; replace: take the next trial of the "
+        "frozen ranking, once; close: end without a winner"
+    )
+    name: str = Field(description="Who decides. Self-declared: this page has no login")
+    role: str = Field(description="In which role, such as `quality owner`")
+    reason: str = Field(description="Why, in words that an auditor will read years later")
+    scope: str = Field(description="Where the decision holds, such as `belt cameras of two sites`")
+    expires_on: str = Field(
+        description='Until when an accepted slice may be used, such as 2030-12-31; otherwise ""'
+    )
+    slice_evidence: str = Field(
+        description="The digest of the slice report you saw: copy it from its page"
+    )
+
+
+@dg.asset(
+    key=QUALITY_DECISION,
+    deps=[str(Stage.SLICES)],
+    partitions_def=SEARCH_REVISIONS,
+    group_name="3_choice",
+    kinds={"python"},
+    owners=[QUALITY],
+)
+def quality_decision(
+    context: dg.AssetExecutionContext, config: QualityDecision, parcel_assets: ParcelAssets
+) -> dg.MaterializeResult[None]:
+    """A person's documented answer to a held slice report. No job makes it, and no sensor.
+
+    Refused once the holdout is open, and refused for a slice report other than the one on record.
+    **Next:** after `accept` materialize `final_evaluation`; after `replace` materialize
+    `selected_rerun` and what follows.
+    """
+    with refusals_shown():
+        recorded = decision.record_decision(
+            context.partition_key,
+            parcel_assets.open(),
+            outcome=config.outcome.value,
+            name=config.name,
+            role=config.role,
+            reason=config.reason,
+            scope=config.scope,
+            expires_on=config.expires_on,
+            slice_evidence=config.slice_evidence,
+        )
+    shown = recorded.decision.document() | {
+        "consequence": recorded.consequence,
+        "next_command": recorded.next_step,
+    }
+    return dg.MaterializeResult(
+        metadata={name: plain(value) for name, value in shown.items()},
+        data_version=dg.DataVersion(recorded.event.digest),
+    )
+
+
+@_stage_asset(Stage.FINAL, "4_release", {"python"}, QUALITY, further_deps=(QUALITY_DECISION,))
+def final_evaluation(
+    context: dg.AssetExecutionContext, parcel_assets: ParcelAssets
+) -> dg.MaterializeResult[None]:
+    """The holdout, opened once, for exactly one frozen model.
+
+    Materializing again shows the one result; nothing opens it a second time.
+    """
+    return run_stage(context, parcel_assets, evaluation.evaluate_final)
+
+
+@_stage_asset(Stage.PACKET, "4_release", {"python", "file"})
+def release_packet(
+    context: dg.AssetExecutionContext, parcel_assets: ParcelAssets
+) -> dg.MaterializeResult[None]:
+    """Everything a stranger needs to check this search, in one signed folder of plain files.
+
+    Verify it with `parcel-assets packet verify`, or with sha256sum and openssl alone.
+    """
+    return run_stage(context, parcel_assets, release.build_packet)
+
+
+@_stage_asset(Stage.REGISTRY, "4_release", {"python", "file"})
+def registry_entry(
+    context: dg.AssetExecutionContext, parcel_assets: ParcelAssets
+) -> dg.MaterializeResult[None]:
+    """The model as a registered version. Refused unless every gate passes, the target included."""
+    return run_stage(context, parcel_assets, release.register_model)
+
+
+CHAIN = (
+    pinned_snapshot,
+    grouped_shipment_split,
+    trial_batches,
+    validated_trial_table,
+    selected_rerun,
+    slice_report,
+    final_evaluation,
+    release_packet,
+    registry_entry,
+)
+ASSETS = (photo_archive, *CHAIN, quality_decision)

@@ -1,0 +1,68 @@
+"""Asset checks made from the gate table: what a person sees of the gates.
+
+They stop downstream assets only inside one run, and can be deselected or reported by hand; so they
+enforce nothing. The next stage's own admission does, with the same functions.
+"""
+
+from collections.abc import Iterator
+
+import dagster as dg
+
+from parcel_assets.core.errors import ParcelAssetsError
+from parcel_assets.core.gate_rules import GateVerdict
+from parcel_assets.core.gates import Gate, gates_of
+from parcel_assets.core.stage import Stage
+from parcel_assets.defs.metadata import plain
+from parcel_assets.defs.partitions import SEARCH_REVISIONS
+from parcel_assets.defs.resources import ParcelAssets
+from parcel_assets.steps.admission import judge, load_chain
+
+
+def _spec(gate: Gate) -> dg.AssetCheckSpec:
+    return dg.AssetCheckSpec(
+        gate.name,
+        asset=str(gate.stage),
+        blocking=gate.stops_packet,
+        partitions_def=SEARCH_REVISIONS,
+        description=f"{gate.question}\n\n**If not:** {gate.remedy}\n\nThe next stage asks this "
+        "again by itself; to ask again here, materialize the asset.",
+    )
+
+
+def _checks_of(stage: Stage) -> dg.AssetChecksDefinition:
+    gates = {gate.name: gate for gate in gates_of(stage)}
+
+    @dg.multi_asset_check(
+        name=f"gates_after_{stage}", specs=[_spec(gate) for gate in gates.values()], can_subset=True
+    )
+    def judge_gates(
+        context: dg.AssetCheckExecutionContext, parcel_assets: ParcelAssets
+    ) -> Iterator[dg.AssetCheckResult]:
+        asked = sorted(key.name for key in context.selected_asset_check_keys)
+        try:
+            chain = load_chain(context.partition_key, parcel_assets.open())
+        except ParcelAssetsError as error:
+            for name in asked:
+                yield _result(gates[name], GateVerdict(False, str(error), error.as_fields()))
+            return
+        for name in asked:
+            yield _result(gates[name], judge(gates[name], chain))
+
+    return judge_gates
+
+
+def _result(gate: Gate, verdict: GateVerdict) -> dg.AssetCheckResult:
+    facts = {"answer": verdict.sentence, **verdict.facts}
+    if not verdict.passed:
+        facts |= {"hold": verdict.hold or "none", "what_to_do": gate.remedy}
+    return dg.AssetCheckResult(
+        asset_key=str(gate.stage),
+        check_name=gate.name,
+        passed=verdict.passed,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=verdict.sentence,
+        metadata={name: plain(value) for name, value in facts.items()},
+    )
+
+
+CHECKS = tuple(_checks_of(stage) for stage in Stage if gates_of(stage))

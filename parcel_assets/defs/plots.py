@@ -1,0 +1,59 @@
+"""Charts for asset pages, from ledger events and slice results; drawing itself is an adapter's."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from parcel_assets.core.ledger import Event, Kind
+from parcel_assets.core.trial import MilestoneReported
+from parcel_assets.wiring import open_charts
+
+TRIAL_PREFIX = "parcel-"
+
+
+def learning_curves_md(events: Sequence[Event]) -> dg.MarkdownMetadataValue:
+    """Return every trial's cost per 1,000 over training steps, as a picture."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for report in _trial_reports(events):
+        if report.cost_per_1000 is not None:
+            points = curves.setdefault(report.subject, [])
+            points[:] = [one for one in points if one[0] != report.step]
+            points.append((report.step, report.cost_per_1000))
+    ordered = [sorted(points) for points in curves.values()]
+    return _md(open_charts().learning_curves(ordered), "learning curves")
+
+
+def cost_curve_md(events: Sequence[Event]) -> dg.MarkdownMetadataValue:
+    """Return finished trials' costs and the best so far, in order of finishing, as a picture."""
+    reports = _trial_reports(events)
+    last = max((one.step for one in reports), default=0)
+    costs = [
+        one.cost_per_1000 for one in reports if one.step == last and one.cost_per_1000 is not None
+    ]
+    return _md(open_charts().cost_curve(costs), "cost over the search")
+
+
+def slice_heat_map_md(slices: Sequence[Mapping[str, Any]]) -> dg.MarkdownMetadataValue:
+    """Return candidate, reference and outcome per slice, as a picture."""
+    rows = [
+        (str(one["name"]), str(one["outcome"]), one.get("candidate"), one.get("reference"))
+        for one in slices
+    ]
+    return _md(open_charts().slice_heat_map(rows), "slices")
+
+
+def _trial_reports(events: Sequence[Event]) -> list[MilestoneReported]:
+    found = [
+        MilestoneReported.model_validate(dict(event.body))
+        for event in events
+        if event.kind == Kind.MILESTONE_REPORTED
+    ]
+    return [one for one in found if one.subject.startswith(TRIAL_PREFIX)]
+
+
+def _md(png: bytes, words: str) -> dg.MarkdownMetadataValue:
+    return dg.MetadataValue.md(
+        f"![{words}](data:image/png;base64,{base64.b64encode(png).decode()})"
+    )
