@@ -190,6 +190,7 @@ def open_ports(settings: Settings, notify: Notify | None = None) -> Ports:
         packets=settings.packets,
         custodian=settings.custodian,
         workers=settings.workers,
+        render_report=_render_report,
         notify=notify or (lambda _kind, _facts: None),
     )
 
@@ -278,6 +279,12 @@ def _pictures() -> Pictures:
     from parcel_assets.adapters.pictures_pillow import PillowPictures
 
     return PillowPictures()
+
+
+def _render_report(files: Mapping[str, bytes]) -> bytes:
+    from parcel_assets.adapters.report_html import render_report
+
+    return render_report(files)
 
 
 def _verify_packet(folder: Path, digest: str | None, public_key: bytes | None) -> dict[str, Any]:
