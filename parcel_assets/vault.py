@@ -8,7 +8,6 @@ that a caller who dies before hearing it asks again without a second look.
 import fcntl
 import hashlib
 import importlib
-import io
 import json
 import os
 import sys
@@ -36,6 +35,7 @@ from parcel_assets.core.errors import HoldoutError, ParcelAssetsError
 from parcel_assets.core.final import FinalRequest, judge_holdout, require_same_request
 from parcel_assets.core.holdout import holdout_digest, holdout_keys
 from parcel_assets.core.ports import Scores, Store
+from parcel_assets.core.table import pack_scores
 
 
 def main(arguments: list[str]) -> int:
@@ -123,9 +123,7 @@ def _score(request: FinalRequest, store: Store, trainer: str, photos: int) -> Sc
 
 def _keep_predictions(folder: Path, store: Store, scores: Scores) -> str:
     """Store the predictions; a resumed look must give those that the first one gave."""
-    buffer = io.BytesIO()
-    np.save(buffer, scores, allow_pickle=False)
-    digest = store.put(buffer.getvalue(), ".npy")
+    digest = store.put(pack_scores(scores), ".f32")
     path = folder / PREDICTIONS_FILE
     if not path.exists():
         create_file(path, canonical_json({"predictions_digest": digest}))

@@ -1,0 +1,196 @@
+"""Open the holdout once, for the one frozen model, and keep its one result.
+
+Two phases: receipt and opening go on record before the vault looks, the result after. A crash
+between any two leaves a state from which the same request goes on, and no other. Looking is left to
+the vault, judging to core.final.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any
+
+from parcel_assets.core.chain import Chain
+from parcel_assets.core.errors import DecisionError, HoldoutError
+from parcel_assets.core.evidence import FinalBody
+from parcel_assets.core.final import FinalRequest, require_same_request
+from parcel_assets.core.ledger import Event, Kind, last_of
+from parcel_assets.core.ports import Ports
+from parcel_assets.core.selection import (
+    accept_decision,
+    day_of,
+    freeze_event,
+    require_open_revision,
+)
+from parcel_assets.core.stage import Evidence, Stage
+from parcel_assets.steps.admission import StageSession, open_stage
+
+
+def evaluate_final(revision: str, ports: Ports) -> Evidence:
+    """Record the final result, opening the holdout only if this revision has never opened it.
+
+    Raises AdmissionError where a gate before it does not pass, DecisionError where the acceptance
+    it rests on has expired, HoldoutError where the holdout was opened for anything else.
+    """
+    events = ports.ledger.events(revision)
+    require_open_revision(events, Stage.FINAL, revision)
+    accepted = accept_decision(events, _newest_slice_report(events))
+    further = {} if accepted is None else {"decision": accepted.digest}
+    with open_stage(Stage.FINAL, revision, ports, further_inputs=further) as session:
+        if session.existing is not None:
+            return session.existing
+        chain = session.chain
+        opened = last_of(chain.events, Kind.HOLDOUT_OPENED)
+        evaluated = last_of(chain.events, Kind.HOLDOUT_EVALUATED)
+        if opened is None or evaluated is None:
+            request = final_request(chain, ports)
+            if opened is None:
+                _require_valid(accepted, ports, revision)
+                opened = _open(session, request)
+            else:
+                require_same_request(opened.body, request, f"final evaluation of {revision}")
+            evaluated = _look(session, request)
+        return session.record(_final_body(chain, ports, opened, evaluated))
+
+
+def final_request(chain: Chain, ports: Ports) -> FinalRequest:
+    """Return all that the one look is a function of."""
+    sealed = last_of(chain.events, Kind.HOLDOUT_SEALED)
+    frozen = freeze_event(chain.events)
+    split, rerun, metric = chain.split, chain.rerun, chain.plan.metric
+    facts = (split.holdout_digest, split.holdout_commitment, split.holdout_ciphertext)
+    if sealed is None or frozen is None or facts != _sealed_facts(sealed):
+        raise HoldoutError(
+            "no seal or no frozen selection of this holdout in the ledger",
+            expected="both, as the split and the selection recorded them",
+            where=f"final evaluation of {chain.revision}",
+            remedy="Restore the ledger from a copy.",
+        )
+    holdout = split.parts["holdout"]
+    return FinalRequest(
+        revision=chain.revision,
+        plan_digest=chain.plan_digest,
+        freeze_event=frozen.digest,
+        archive=chain.plan.snapshot.archive,
+        holdout_digest=split.holdout_digest,
+        commitment=split.holdout_commitment,
+        ciphertext_digest=split.holdout_ciphertext,
+        pixels=holdout.pixels,
+        rows=holdout.rows,
+        model=rerun.model,
+        threshold=rerun.threshold,
+        evaluator_digest=ports.vault.evaluator_digest,
+        costs={
+            "missed_damage": metric.missed_damage,
+            "needless_review": metric.needless_review,
+        },
+        final=chain.plan.final,
+        slices=dict(chain.plan.slices),
+    )
+
+
+def _open(session: StageSession, request: FinalRequest) -> Event:
+    """Leave the receipt, then append the opening; a receipt of this very request is resumed.
+
+    The receipt comes first: a crash between the two leaves a holdout that only this request opens,
+    while a ledger that is lost or new still meets the receipt.
+    """
+    chain, ports = session.chain, session.ports
+    keys: Sequence[str] = chain.observed["holdout_keys"]
+    identity = _identity(request)
+    receipts: list[Mapping[str, Any]] = chain.observed["receipts"]
+    for receipt in receipts:
+        if receipt["revision"] != chain.revision:
+            raise _opened_by(str(receipt["revision"]), chain.revision)
+        require_same_request(receipt, request, f"receipt of {chain.revision}")
+    if not receipts:
+        receipt = {
+            **identity,
+            "revision": chain.revision,
+            "at_seconds": ports.ledger.now(),
+            "keys": list(keys),
+        }
+        ports.vault.leave_receipt(request.holdout_digest, receipt)
+    return ports.ledger.open_holdout(session.lease, identity, keys)
+
+
+def _look(session: StageSession, request: FinalRequest) -> Event:
+    """Let the vault look, or repeat what it saw, and append the result."""
+    ports = session.ports
+    ports.notify("progress", {"stage": str(Stage.FINAL), "done": 0, "total": 1})
+    started = ports.ledger.now()
+    answer = ports.vault.evaluate(request.document())
+    charged = round(max(0.0, ports.ledger.now() - started), 3)
+    entry = (Kind.HOLDOUT_EVALUATED, {**answer, "charged_seconds": charged})
+    (event,) = ports.ledger.append(session.lease, [entry])
+    return event
+
+
+def _final_body(chain: Chain, ports: Ports, opened: Event, evaluated: Event) -> FinalBody:
+    return FinalBody(
+        disposition=chain.disposition(),
+        holdout_digest=opened.body["holdout_digest"],
+        model=opened.body["model"],
+        evaluator_digest=opened.body["evaluator_digest"],
+        threshold=opened.body["threshold"],
+        opened_event=opened.digest,
+        predictions_digest=evaluated.body["predictions_digest"],
+        result=dict(evaluated.body["result"]),
+        outcome=evaluated.body["outcome"],
+        sentence=evaluated.body["sentence"],
+        evidence_level=ports.vault.evidence_level,
+        reused_shipments=0,
+    )
+
+
+def _identity(request: FinalRequest) -> dict[str, Any]:
+    """Return what receipt and opening say: enough to hold every later request to this one."""
+    return {
+        "holdout_digest": request.holdout_digest,
+        "commitment": request.commitment,
+        "ciphertext_digest": request.ciphertext_digest,
+        "model": request.model,
+        "model_digest": request.model,
+        "threshold": request.threshold,
+        "evaluator_digest": request.evaluator_digest,
+        "freeze_event": request.freeze_event,
+        "request_digest": request.digest,
+    }
+
+
+def _require_valid(accepted: Event | None, ports: Ports, revision: str) -> None:
+    """Refuse to open on an acceptance whose last day has passed."""
+    if accepted is None:
+        return
+    expires_on = date.fromisoformat(str(accepted.body["expires_on"]))
+    if expires_on < day_of(ports.ledger.now()):
+        raise DecisionError(
+            f"an acceptance that expired on {expires_on.isoformat()}",
+            expected="one that still counts when the holdout opens",
+            where=f"final evaluation of {revision}",
+            remedy="Decide again: materialize quality_decision, or `parcel-assets decide`.",
+        )
+
+
+def _newest_slice_report(events: Sequence[Event]) -> str | None:
+    recorded = (
+        event
+        for event in reversed(events)
+        if event.kind == Kind.STAGE_RECORDED and event.body["stage"] == str(Stage.SLICES)
+    )
+    event = next(recorded, None)
+    return None if event is None else str(event.body["evidence"])
+
+
+def _sealed_facts(sealed: Event) -> tuple[str, str, str]:
+    body = sealed.body
+    return body["holdout_digest"], body["commitment"], body["ciphertext_digest"]
+
+
+def _opened_by(other: str, revision: str) -> HoldoutError:
+    return HoldoutError(
+        f"the receipt of an opening by {other}",
+        expected="a holdout that nobody opened",
+        where=f"final evaluation of {revision}",
+        remedy="A holdout opens once. Plan a new search revision with an unspent holdout.",
+        opened_by=other,
+    )
