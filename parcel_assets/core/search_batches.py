@@ -1,0 +1,245 @@
+"""Batches: when one may open, what its sampler may know, which slots it fills, which cuts judge it.
+
+Every function gives the same answer for one worker and for many, undisturbed or resumed (S8).
+Verdicts and dispatch are `search_rules`'s.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from parcel_assets.core.codec import canonical_json, derive_seed
+from parcel_assets.core.errors import PlanError
+from parcel_assets.core.plan import Plan
+from parcel_assets.core.ports import PastTrial
+from parcel_assets.core.search import SearchState
+from parcel_assets.core.space import Scalar
+from parcel_assets.core.trial import Cut, ProposedTrial, TrialState, trial_id_of, trial_seed
+
+REDRAWS_MAXIMUM = 8
+SETTLED = frozenset(
+    {TrialState.COMPLETED, TrialState.PRUNED, TrialState.FAILED, TrialState.QUARANTINED}
+)
+
+
+# ---- batches ------------------------------------------------------------------------------------
+
+
+def next_batch(plan: Plan, state: SearchState) -> int | None:
+    """Return the number of the batch that may open now, or None.
+
+    Batch k may open once every batch up to k - lookahead is closed and slots are left.
+    """
+    if state.proposed >= plan.search.budget_trials:
+        return None
+    number = len(state.batches) + 1
+    seen = range(1, number - plan.search.lookahead_batches + 1)
+    return number if all(one in state.closed_batches for one in seen) else None
+
+
+def batch_size(plan: Plan, state: SearchState) -> int:
+    """Return how many trials the next batch may hold."""
+    return min(plan.search.batch_trials, plan.search.budget_trials - state.proposed)
+
+
+def batch_seed(plan: Plan, batch: int, redraw: int = 0) -> int:
+    """Return the sampler's seed for a batch; without it, batches would repeat each other."""
+    return derive_seed("batch", plan.search.seed, batch, redraw)
+
+
+def past_trials(plan: Plan, state: SearchState, batch: int) -> list[PastTrial]:
+    """Return what the sampler of a batch may know, by trial number.
+
+    Trials of batches within the lookahead enter as running whatever their real state, so that
+    timing cannot leak in.
+    """
+    known = batch - plan.search.lookahead_batches
+    past = []
+    for number in sorted(state.trials):
+        record = state.trials[number]
+        assert record.trial is not None
+        assert record.batch is not None
+        configuration = record.trial.configuration
+        if record.batch > known:
+            past.append(PastTrial(number, configuration, "running", None))
+            continue
+        costs = {
+            step: report.cost_per_1000
+            for step, report in sorted(record.reports.items())
+            if report.cost_per_1000 is not None and step in plan.training.milestones
+        }
+        status = state.trial_state(number)
+        words = {TrialState.COMPLETED: "completed", TrialState.PRUNED: "pruned"}
+        cost = costs[max(costs)] if status in words and costs else None
+        past.append(PastTrial(number, configuration, words.get(status, "failed"), cost, costs))
+    return past
+
+
+def fresh_configurations(
+    plan: Plan,
+    offered: Sequence[Mapping[str, Scalar]],
+    earlier: Sequence[Mapping[str, Scalar]],
+) -> list[dict[str, Scalar]]:
+    """Return the offered configurations that the plan's rule on equal ones lets pass, in order.
+
+    Raises PlanError for one outside the plan's space: it never becomes a slot.
+    """
+    for configuration in offered:
+        _require_in_space(plan, configuration)
+    if plan.search.equal_configurations == "allow":
+        return [dict(one) for one in offered]
+    seen = {canonical_json(dict(one)) for one in earlier}
+    fresh = []
+    for configuration in offered:
+        key = canonical_json(dict(configuration))
+        if key not in seen:
+            seen.add(key)
+            fresh.append(dict(configuration))
+    return fresh
+
+
+def _require_in_space(plan: Plan, configuration: Mapping[str, Scalar]) -> None:
+    wrong = sorted(set(configuration) ^ set(plan.space)) + sorted(
+        name
+        for name, value in configuration.items()
+        if name in plan.space and not plan.space[name].holds(value)
+    )
+    if wrong:
+        raise PlanError(
+            f"sampler {plan.search.sampler!r} proposing {wrong[0]} = "
+            f"{configuration.get(wrong[0], 'nothing')!r}",
+            expected=f"a value for each of {', '.join(sorted(plan.space))}, inside its domain",
+            where=f"space.{wrong[0]}",
+            remedy="Mend the sampler, or name another in search.sampler under a new revision.",
+            faults=[{"path": f"space.{name}", "fault": "not held"} for name in wrong],
+        )
+
+
+def number_trials(
+    plan: Plan, state: SearchState, configurations: Sequence[Mapping[str, Scalar]]
+) -> tuple[ProposedTrial, ...]:
+    """Return proposed configurations as the next slots of the budget."""
+    first = state.proposed + 1
+    return tuple(
+        ProposedTrial(
+            number=number,
+            trial_id=trial_id_of(number),
+            seed=trial_seed(plan.search.seed, number),
+            configuration=dict(configuration),
+        )
+        for number, configuration in enumerate(configurations, first)
+    )
+
+
+def unsettled(state: SearchState, batch: int) -> list[int]:
+    """Return the numbers of a batch's trials that are not settled."""
+    trials = state.batches[batch].trials
+    return [one.number for one in trials if state.trial_state(one.number) not in SETTLED]
+
+
+def batches_to_close(state: SearchState) -> list[int]:
+    """Return the open batches whose trials are all settled: their lineages are verified next."""
+    return [
+        batch
+        for batch in sorted(state.batches)
+        if batch not in state.closed_batches and not unsettled(state, batch)
+    ]
+
+
+# ---- cut tables ---------------------------------------------------------------------------------
+
+
+def cut_table(plan: Plan, state: SearchState, batch: int) -> tuple[Cut, ...]:
+    """Return the cuts that judge a batch, one for each milestone before the last.
+
+    Made from all values reported exactly there by batches up to `batch - lookahead`, pruned trials
+    included.
+    """
+    return tuple(
+        _cut(plan, state, step, keep, batch - plan.search.lookahead_batches)
+        for step, keep in zip(
+            plan.training.milestones[:-1], plan.pruning.keep_fractions, strict=True
+        )
+    )
+
+
+def _cut(plan: Plan, state: SearchState, step: int, keep: float, known: int) -> Cut:
+    values = tuple(_values_at(state, step, known))
+    needed = plan.pruning.minimum_comparable
+    reason = None
+    if keep >= 1:
+        reason = "the plan keeps every trial here"
+    elif len(values) < needed:
+        reason = f"{len(values)} of {needed} values needed for a comparison"
+    else:
+        reason = _guard(plan, state, step, known)
+    if reason is not None:
+        return Cut(step=step, cut_cost=None, reason=reason, values=values)
+    # the smallest number of trials that is at least the fraction to keep; ties go on
+    place = max(1, math.ceil(keep * len(values) - 1e-9))
+    cut = sorted(cost for _, cost in values)[place - 1]
+    reason = f"the best {keep:.0%} of {len(values)} values at step {step}"
+    return Cut(step=step, cut_cost=cut, reason=reason, values=values)
+
+
+def _values_at(state: SearchState, step: int, known: int) -> list[tuple[int, float]]:
+    found = []
+    for number in sorted(state.trials):
+        record = state.trials[number]
+        report = record.reports.get(step)
+        if record.batch is not None and record.batch <= known and report is not None:
+            cost = report.cost_per_1000
+            if cost is not None:
+                found.append((number, cost))
+    return found
+
+
+def _guard(plan: Plan, state: SearchState, step: int, known: int) -> str | None:
+    """Return why nothing is pruned at a milestone, judged on the warm-up; None where it may be."""
+    warm_up = min(plan.pruning.warm_up_trials, plan.search.budget_trials)
+    if warm_up == 0:
+        return None
+    last_known = max(
+        (n for n, one in state.trials.items() if one.batch is not None and one.batch <= known),
+        default=0,
+    )
+    if last_known < warm_up:
+        return f"the warm-up of {warm_up} trials is not over"
+    pairs = []
+    for number in range(1, warm_up + 1):
+        reports = state.trials[number].reports
+        if state.trial_state(number) == TrialState.COMPLETED and step in reports:
+            early, final = reports[step].cost_per_1000, state.final_cost(state.trials[number])
+            if early is not None and final is not None:
+                pairs.append((early, final))
+    correlation = rank_correlation(pairs)
+    floor = plan.pruning.minimum_rank_correlation
+    if correlation is None:
+        return f"no rank correlation in {len(pairs)} completed warm-up trials"
+    if correlation < floor:
+        return (
+            f"rank correlation with the last milestone is {correlation:.2f} in the warm-up, "
+            f"below {floor:.2f}"
+        )
+    return None
+
+
+def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Return Spearman's rank correlation, ties at their mean rank; None where it is undefined."""
+    if len(pairs) < 3:
+        return None
+    columns = [
+        _mean_ranks(np.asarray(column, dtype=np.float64)) for column in zip(*pairs, strict=True)
+    ]
+    first, second = (column - column.mean() for column in columns)
+    scale = math.sqrt(float(first @ first) * float(second @ second))
+    return None if scale == 0 else float(first @ second) / scale
+
+
+def _mean_ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    ranks: npt.NDArray[np.float64] = (ends - (counts - 1) / 2.0)[place]
+    return ranks
