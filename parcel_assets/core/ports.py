@@ -39,6 +39,16 @@ class ArchiveContent:
     bad_rows: tuple[BadRow, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ListedPhoto:
+    """What the table and a file's bytes say of a photo before it is decoded."""
+
+    photo_id: str
+    shipment_id: str
+    attributes: Mapping[str, str]
+    file_digest: str
+
+
 class ArchiveSource(Protocol):
     """An archive of photos with a label table under the plan's declared column map."""
 
@@ -46,6 +56,10 @@ class ArchiveSource(Protocol):
 
     def read(self, progress: Callable[[int, int], None] | None = None) -> ArchiveContent:
         """Read, fully decode and normalise every photo once; bad rows are listed, not raised."""
+        ...
+
+    def listing(self) -> tuple[ListedPhoto, ...]:
+        """Return rows that are good without decoding, sorted by photo id: a cheap second look."""
         ...
 
     def read_labels(self) -> tuple[Label, ...]:
