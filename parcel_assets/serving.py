@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+from parcel_assets.adapters.network_weights import load_network
 from parcel_assets.adapters.trainer_batches import Normalisation, resized, side_of
-from parcel_assets.adapters.trainer_lightning import load_network
 from parcel_assets.core.ports import Pixels, Scores
 
 WARM_UP_REQUESTS = 50
@@ -112,8 +112,9 @@ def export(order: Mapping[str, Any]) -> dict[str, Any]:
     Runtime agrees with torch on the golden photos.
     """
     try:
-        import onnxruntime
-        from onnx import checker
+        # optional: a packet without ONNX is a packet
+        import onnxruntime  # type: ignore[import-untyped]  # noqa: PLC0415  (ships no types)
+        from onnx import checker  # noqa: PLC0415
     except ImportError as error:
         return {"files": [], "sentence": f"No ONNX file: {error.name} is not installed here."}
     served, folder = ServedModel(Path(order["model"])), Path(order["folder"])
@@ -138,7 +139,10 @@ def export(order: Mapping[str, Any]) -> dict[str, Any]:
         except (RuntimeError, torch.onnx.errors.OnnxExporterError) as error:
             place.unlink(missing_ok=True)
             first = str(error).strip().splitlines()[0]
-            return {"files": [], "sentence": f"No ONNX file: this network does not export ({first})."}
+            return {
+                "files": [],
+                "sentence": f"No ONNX file: this network does not export ({first}).",
+            }
     checker.check_model(str(place), full_check=True)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -165,6 +169,9 @@ def export(order: Mapping[str, Any]) -> dict[str, Any]:
 
 class _Graph(torch.nn.Module):
     """Pixels in, scores out: the normalisation and the sigmoid travel inside the exported graph."""
+
+    scale: torch.Tensor
+    offset: torch.Tensor
 
     def __init__(self, served: ServedModel) -> None:
         super().__init__()

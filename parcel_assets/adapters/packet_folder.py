@@ -18,6 +18,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
 from parcel_assets.core.errors import PacketError
 from parcel_assets.core.packet import (
     KEY_FILE,
@@ -112,7 +117,7 @@ def fetch_packet(
     usable_only: bool = False,
     storage_options: dict[str, Any] | None = None,
 ) -> FetchedPacket:
-    """Copy a packet from a path or any fsspec URL, verify it, and only then let it appear at target.
+    """Copy a packet from a path or any fsspec URL, verify it, and only then let it appear.
 
     A target that already holds this packet is verified and kept. Raises PacketError, naming the
     first bad file, where the packet does not verify, where the target holds something else, or,
@@ -138,7 +143,7 @@ def fetch_packet(
     return FetchedPacket(folder, packet.digest, packet.verdict, packet.signature_sentence)
 
 
-# ---- reading a folder without trust ---------------------------------------------------------------
+# ---- reading a folder without trust -------------------------------------------------------------
 
 
 def _read_folder(root: Path) -> tuple[dict[str, bytes], list[Fault]]:
@@ -224,11 +229,6 @@ def _is_plain_name(name: str) -> bool:
 
 def _signature(files: dict[str, bytes], public_key: bytes | None) -> tuple[bool, str]:
     """Say in words whether the list is signed by the given key, or else by the packet's own."""
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import load_pem_public_key
-
     missing = [name for name in (SUMS_FILE, SIGNATURE_FILE, KEY_FILE) if name not in files]
     if missing:
         return False, f"{missing[0]} is absent, so nothing is signed."
@@ -256,7 +256,7 @@ def _verdict_word(files: dict[str, bytes]) -> str | None:
         return None
 
 
-# ---- fetching -------------------------------------------------------------------------------------
+# ---- fetching -----------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -278,7 +278,8 @@ def _copy(location: str, incoming: Path, options: dict[str, Any]) -> None:
             raise _absent(location)
         shutil.copytree(source, incoming, symlinks=True)
         return
-    import fsspec  # type: ignore[import-untyped]  # ships no types
+    # a packet on this machine needs no fsspec
+    import fsspec  # type: ignore[import-untyped]  # noqa: PLC0415  (ships no types)
 
     try:
         system, root = fsspec.core.url_to_fs(location, **options)

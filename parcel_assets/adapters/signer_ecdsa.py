@@ -28,7 +28,7 @@ _OTHERS = 0o077
 
 
 class EcdsaSigner:
-    """A release key below one folder, made on first use; raises SettingError for a key it mistrusts."""
+    """A release key below one folder, made on first use; SettingError for a key it mistrusts."""
 
     def __init__(self, key_folder: Path) -> None:
         self._folder = key_folder
@@ -41,9 +41,7 @@ class EcdsaSigner:
     def public_key(self) -> bytes:
         """Return the public key in PEM."""
         return (
-            self._key()
-            .public_key()
-            .public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+            self._key().public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         )
 
     def _key(self) -> ec.EllipticCurvePrivateKey:
@@ -54,7 +52,7 @@ class EcdsaSigner:
             raise self._mistrust(
                 f"a key that others may read (mode {mode & 0o777:o})",
                 expected=f"mode {OWNER_ONLY:o}",
-                remedy="If nobody else can have read it, run `chmod 600` on it; else make a new key.",
+                remedy="If nobody else can have read it, `chmod 600` it; else make a new key.",
             )
         try:
             key = load_pem_private_key(self._path.read_bytes(), password=None)
@@ -80,9 +78,7 @@ class EcdsaSigner:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(
-                    key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-                )
+                file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
                 file.flush()
                 os.fsync(file.fileno())
             self._path.hardlink_to(temporary)

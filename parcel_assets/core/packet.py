@@ -112,7 +112,7 @@ VERDICT_SENTENCES = {
 }
 
 
-# ---- facts: a value and where it was read ---------------------------------------------------------
+# ---- facts: a value and where it was read -------------------------------------------------------
 
 
 def fact(files: Files, path: str, *places: str | int) -> Fact:
@@ -155,7 +155,7 @@ def _matching(rows: Iterable[dict[str, Any]], where: Mapping[str, str]) -> list[
     return [row for row in rows if all(row[key] == value for key, value in where.items())]
 
 
-# ---- the first page -------------------------------------------------------------------------------
+# ---- the first page -----------------------------------------------------------------------------
 
 
 def first_page(files: Files) -> dict[str, Any]:
@@ -290,7 +290,7 @@ def _serving(files: Files) -> dict[str, Any]:
     return {key: fact(files, SERVING_FILE, key) for key in estimate}
 
 
-# ---- the verdict ----------------------------------------------------------------------------------
+# ---- the verdict --------------------------------------------------------------------------------
 
 
 def verdict_document(files: Files) -> dict[str, Any]:

@@ -162,8 +162,9 @@ def _trials(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
     if [row["number"] for row in rows] != list(range(1, budget + 1)):
         yield Fault(TRIALS_FILE, f"holds {len(rows)} rows; the plan's budget is {budget} slots")
         return
-    if table_digest([TrialRow.model_validate_json(canonical_json(row)) for row in rows]) != (
-        table["table_digest"]
+    if (
+        table_digest([TrialRow.model_validate_json(canonical_json(row)) for row in rows])
+        != (table["table_digest"])
     ):
         yield Fault(TRIALS_FILE, f"is not the frozen table {short(table['table_digest'])}")
     if table_digest(table_rows(plan, fold_search(plan, events))) != table["table_digest"]:
@@ -194,7 +195,8 @@ def _opening(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
     if final["opened_event"] != opening.digest:
         yield Fault(evidence_file(Stage.FINAL), "names another opening than the ledger's")
     receipts = read_json(files, RECEIPTS_FILE)
-    if len(receipts) != 1 or receipts[0].get("opened_event") not in {None, opening.digest}:
+    asked = [receipt.get("request_digest") for receipt in receipts]
+    if asked != [opening.body.get("request_digest")]:
         yield Fault(RECEIPTS_FILE, f"holds {len(receipts)} receipts, or one of another opening")
 
 
@@ -207,7 +209,7 @@ def _model(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
                 MODEL_FILE, f"is {short(digest)}; {stage} was about {short(str(body['model']))}"
             )
     opening = last_of(events, Kind.HOLDOUT_OPENED)
-    opened_for = opening and opening.body.get("model_digest", opening.body.get("model"))
+    opened_for = None if opening is None else opening.body.get("model_digest")
     if opened_for != digest:
         yield Fault(MODEL_FILE, "is not the model for which the holdout was opened")
     if final["threshold"] != rerun["threshold"]:
@@ -225,8 +227,6 @@ def _verdict(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
     for key in sorted(found.keys() | expected.keys()):
         if found.get(key) != expected.get(key):
             yield Fault(VERDICT_FILE, f"`{key}` is not what the packet's evidence says")
-
-
 
 
 CHECKS: tuple[Check, ...] = (

@@ -7,7 +7,7 @@ other files (primary ones) are named by digests in the evidence, or are readings
 from collections.abc import Sequence
 from typing import Any
 
-from parcel_assets.core.codec import canonical_json
+from parcel_assets.core.codec import canonical_json, digest_bytes
 from parcel_assets.core.ledger import Event, Kind, last_of
 from parcel_assets.core.packet import (
     ATTEMPTS_FILE,
@@ -23,6 +23,7 @@ from parcel_assets.core.packet import (
     PREPROCESS_FILE,
     THRESHOLD_FILE,
     TRIALS_FILE,
+    UNLISTED,
     Files,
     body_of,
     pretty_json,
@@ -48,6 +49,28 @@ RERUN_FILE = "rerun/rerun.json"
 SLICES_FILE = "slices/slices.json"
 RESULT_FILE = "final/result.json"
 
+# what of `selected_rerun` tells the choice, and what tells how it repeated
+CHOSEN = (
+    "selected_trial",
+    "selected_cost_per_1000",
+    "threshold",
+    "ranking",
+    "tie_set",
+    "corrected_cost",
+    "slice_informed",
+    "trivial_cost_per_1000",
+)
+REPEATED = (
+    "own",
+    "extra",
+    "reference",
+    "judgement",
+    "scores_equal",
+    "largest_score_difference",
+    "validation",
+    "reference_validation",
+)
+
 
 def json_lines(rows: Sequence[Any]) -> bytes:
     """Return rows as JSON Lines in canonical form."""
@@ -64,6 +87,12 @@ def read_events(files: Files) -> tuple[Event, ...]:
     return tuple(event_of_row(row) for row in read_rows(files, LEDGER_FILE))
 
 
+def digest_list(files: Files) -> bytes:
+    """Return SHA256SUMS over the files, as sha256sum writes and checks it."""
+    names = sorted(files.keys() - UNLISTED)
+    return "".join(f"{digest_bytes(files[name])}  {name}\n" for name in names).encode()
+
+
 def derived_files(files: Files) -> dict[str, bytes]:
     """Return the files that follow from the primary ones; raises KeyError, ValueError, LedgerError.
 
@@ -72,7 +101,7 @@ def derived_files(files: Files) -> dict[str, bytes]:
     events = read_events(files)
     return (
         _from_ledger(events)
-        | _from_plan(files)
+        | _preprocess(files)
         | _about_data(files)
         | _about_selection(files, events)
         | _about_final(files, events)
@@ -95,8 +124,12 @@ def _from_ledger(events: Sequence[Event]) -> dict[str, bytes]:
     return found
 
 
-def _from_plan(files: Files) -> dict[str, bytes]:
-    return {PREPROCESS_FILE: pretty_json(read_json(files, PLAN_FILE)["preprocess"])}
+def _preprocess(files: Files) -> dict[str, bytes]:
+    """Return what a photo goes through; a winner may look at a smaller side than the plan's."""
+    rules = read_json(files, PLAN_FILE)["preprocess"]
+    configuration = body_of(files, Stage.RERUN)["own"]["configuration"]
+    side = int(configuration.get("image_size", rules["image_size_pixels"]))
+    return {PREPROCESS_FILE: pretty_json({**rules, "network_side_pixels": side})}
 
 
 def _about_data(files: Files) -> dict[str, bytes]:
@@ -122,20 +155,16 @@ def _about_selection(files: Files, events: Sequence[Event]) -> dict[str, bytes]:
     trial = next(
         row for row in read_rows(files, TRIALS_FILE) if row["trial_id"] == rerun["selected_trial"]
     )
-    chosen = ("selected_trial", "selected_cost_per_1000", "threshold", "ranking", "tie_set")
-    chosen = (*chosen, "corrected_cost", "slice_informed", "trivial_cost_per_1000")
-    repeated = ("own", "extra", "reference", "judgement", "scores_equal")
-    repeated = (*repeated, "largest_score_difference", "validation", "reference_validation")
     return {
         SELECTION_FILE: pretty_json(
             {
                 "rule": read_json(files, PLAN_FILE)["selection"],
                 "frozen_event": None if frozen is None else frozen.sequence,
-                **{key: rerun[key] for key in chosen},
+                **{key: rerun[key] for key in CHOSEN},
             }
         ),
         LINEAGE_FILE: pretty_json(lineage_document(trial, attempt_rows(events), rerun)),
-        RERUN_FILE: pretty_json({key: rerun[key] for key in repeated}),
+        RERUN_FILE: pretty_json({key: rerun[key] for key in REPEATED}),
         SLICES_FILE: pretty_json(slices),
     }
 

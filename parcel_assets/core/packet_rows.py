@@ -5,6 +5,7 @@ again and compare. How rows become files is left to `packet_files`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from parcel_assets.core.errors import LedgerError
@@ -12,6 +13,18 @@ from parcel_assets.core.ledger import Event, Kind
 
 Row = dict[str, Any]
 
+FINAL_ATTEMPT = "final-evaluation"
+_FINAL: Row = {
+    "attempt": FINAL_ATTEMPT,
+    "subject": "holdout",
+    "purpose": "final",
+    "worker_id": "vault",
+    "fence": None,
+    "prefix": None,
+    "reserved_seconds": 0.0,
+    "resume_step": 0,
+    "parent_checkpoint": None,
+}
 EVENT_FIELDS = ("revision", "sequence", "at_seconds", "kind", "body", "previous", "digest")
 
 
@@ -53,10 +66,17 @@ def attempt_rows(events: Iterable[Event]) -> list[Row]:
     """Return every attempt in the order of its start: purpose, state, charge and checkpoints.
 
     An attempt that was never settled has state `running`; a quarantine stands over any other state.
+    The one look at the holdout is an attempt too: it is charged, from its opening to its result.
     """
     rows: dict[str, Row] = {}
     for event in events:
         body = event.body
+        if event.kind == Kind.HOLDOUT_OPENED:
+            rows[FINAL_ATTEMPT] = _started(replace(event, body=_FINAL))
+        elif event.kind == Kind.HOLDOUT_EVALUATED and FINAL_ATTEMPT in rows:
+            charged = float(body.get("charged_seconds", 0.0))
+            end = {"state": "completed", "step": 0, "charged_seconds": charged}
+            _settle(rows[FINAL_ATTEMPT], replace(event, body=end))
         row = rows.get(str(body.get("attempt")))
         if event.kind == Kind.ATTEMPT_STARTED:
             rows[str(body["attempt"])] = _started(event)

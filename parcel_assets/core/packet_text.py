@@ -100,13 +100,17 @@ def model_card(files: Files, verdict: Mapping[str, Any], purpose: str) -> bytes:
         "",
         purpose,
         "",
-        "The model gives one photo of a parcel a damage score between 0 and 1. A score at or above "
-        f"the threshold `{verdict['threshold']}` sends the parcel to manual review.",
+        (
+            "The model gives one photo of a parcel a damage score between 0 and 1. A score at or above "
+            f"the threshold `{verdict['threshold']}` sends the parcel to manual review."
+        ),
         "",
         "## What it is not for",
         "",
-        "It does not decide about claims, and it knows nothing about photos unlike those of its "
-        "snapshot: other cameras, other packaging, other damage. Look at the slices first.",
+        (
+            "It does not decide about claims, and it knows nothing about photos unlike those of its "
+            "snapshot: other cameras, other packaging, other damage. Look at the slices first."
+        ),
         "",
         "## Numbers",
         "",
@@ -124,8 +128,10 @@ def model_card(files: Files, verdict: Mapping[str, Any], purpose: str) -> bytes:
         "",
         "## Final evaluation",
         "",
-        f"{page['final']['sentence']['value']} Evidence level {verdict['evidence_level']}: "
-        f"{verdict['evidence_level_means']}.",
+        (
+            f"{page['final']['sentence']['value']} Evidence level {verdict['evidence_level']}: "
+            f"{verdict['evidence_level_means']}."
+        ),
         "",
         "## Input",
         "",
@@ -137,8 +143,10 @@ def model_card(files: Files, verdict: Mapping[str, Any], purpose: str) -> bytes:
         lines += [
             "## Quality decision",
             "",
-            f"{decision['outcome']} by {decision['name']} ({decision['role']}, self-declared): "
-            f"{decision['reason']} Scope: {decision['scope']}. Expires: {decision['expires_on']}.",
+            (
+                f"{decision['outcome']} by {decision['name']} ({decision['role']}, self-declared): "
+                f"{decision['reason']} Scope: {decision['scope']}. Expires: {decision['expires_on']}."
+            ),
             "",
         ]
     return "\n".join(lines).encode()
@@ -166,9 +174,11 @@ def _card_row(name: str, one: Mapping[str, Any]) -> str:
 
 
 def _input_words(preprocess: Mapping[str, Any]) -> str:
-    side = preprocess["image_size_pixels"]
+    side, network_side = preprocess["image_size_pixels"], preprocess["network_side_pixels"]
+    again = "" if side == network_side else f", then to {network_side} by {network_side}"
     return (
-        f"8-bit RGB photos turned upright, scaled to {side} by {side} pixels, divided by 255, less "
+        f"8-bit RGB photos turned upright, scaled to {side} by {side} pixels{again}, divided by "
+        "255, less "
         f"the mean {preprocess['mean']}, over the standard deviation "
         f"{preprocess['standard_deviation']}; channels first."
     )

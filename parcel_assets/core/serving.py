@@ -31,7 +31,7 @@ def serving_estimate(
 ) -> dict[str, Any]:
     """Return a reading with replicas and memory for the peak, and the sentence a page prints.
 
-    One request at a time is assumed: `requests_per_second` of a replica from encoded photo to score.
+    One request at a time is assumed: `requests_per_second` of a replica, encoded photo to score.
     """
     throughput = float(reading["requests_per_second"])
     replicas = replicas_needed(throughput, peak_photos_per_second=peak_photos_per_second)
