@@ -75,8 +75,9 @@ class LabelTable:
         damage_type = _value_or_none(values.get("damage_type", ""))
         damaged = values["label"] in self._section.labels.damaged
         faults += self._label_faults(values["label"], damage_type, damaged=damaged)
+        file = values["photo"] or self._section.table
         bad.extend(
-            bad_row(values["photo"], line, column, found=found, expected=expected, remedy=remedy)
+            bad_row(file, line, column, found=found, expected=expected, remedy=remedy)
             for column, found, expected, remedy in faults
         )
         if faults:
@@ -85,9 +86,8 @@ class LabelTable:
         further = {name: cells[name] for name in self._section.columns.further}
         if self._section.columns.camera_class is not None:
             further["camera_class"] = values["camera_class"]
-        attributes = {name: _value_or_none(value) or "" for name, value in further.items()}
         label = Label(photo_id=photo_id, damaged=damaged, damage_type=damage_type)
-        return TableRow(line, photo_id, values["shipment"], attributes, label)
+        return TableRow(line, photo_id, values["shipment"], further, label)
 
     def _path_faults(self, path: str) -> list[tuple[str, str, str, str]]:
         leaves = path.startswith("/") or ".." in path.split("/")
