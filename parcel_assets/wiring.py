@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar, cast
 
 from parcel_assets.adapters import plan_folder
 from parcel_assets.adapters.archive_watch import TableRules, archive_version, look_at_archive
+from parcel_assets.adapters.ledger_sql_owner import host_name, process_lives, process_start
 from parcel_assets.adapters.plan_folder import PlanFile, write_pin, write_text
 from parcel_assets.core.errors import SettingError
 from parcel_assets.core.plan import SnapshotPlan
@@ -39,8 +40,10 @@ __all__ = [
     "Settings",
     "TableRules",
     "archive_version",
+    "copy_plan",
     "draw_sample",
     "find_plan",
+    "host_name",
     "list_plans",
     "look_at_archive",
     "open_charts",
@@ -50,6 +53,8 @@ __all__ = [
     "open_store",
     "open_trainer",
     "plan_file_of",
+    "process_lives",
+    "process_start",
     "sketch_folder",
     "write_pin",
     "write_text",
@@ -310,6 +315,15 @@ def plan_file_of(revision: str, settings: Settings) -> PlanFile | None:
 def list_plans(settings: Settings) -> tuple[Path, ...]:
     """Return the plan files in the plans folder."""
     return plan_folder.list_plans(settings.plans)
+
+
+def copy_plan(
+    shipped: PlanFile, revision: str, fields: Mapping[str, str], settings: Settings
+) -> PlanFile:
+    """Return the plan under another revision, with other texts in its snapshot section."""
+    path = settings.plans / f"{revision}.toml"
+    plan_folder.write_copy(shipped.path, path, fields)
+    return plan_folder.read_plan_file(path)
 
 
 def sketch_folder(folder: Path, table: str | None = None) -> ArchiveSketch:

@@ -7,7 +7,7 @@ whose stem is its search revision.
 import os
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from parcel_assets.core.space import nearest_hint
 
 _SECTION = re.compile(r"\s*\[")
 _SNAPSHOT = re.compile(r"\s*\[\s*snapshot\s*\]\s*(#.*)?$")
-_DIGEST = re.compile(r"(?P<before>\s*digest\s*=\s*)(\"[^\"]*\"|'[^']*')(?P<after>.*)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +74,16 @@ def write_pin(path: Path, digest: str) -> None:
     Raises PlanError where the file has no `[snapshot]` section of its own.
     """
     text = path.read_bytes().decode("utf-8")
-    pinned = _with_pin(text, digest)
-    if pinned is None or not _differs_only_in_pin(text, pinned):
-        raise PlanError(
-            "no line that can take the digest",
-            expected='a section [snapshot], its digest as `digest = "…"` on one line',
-            where=str(path),
-            remedy=f'Write it yourself, below [snapshot]: digest = "{digest}"',
-            faults=[],
-        )
-    write_text(path, pinned)
+    write_text(path, _changed(text, {"digest": digest}, path))
+
+
+def write_copy(source: Path, target: Path, fields: Mapping[str, str]) -> None:
+    """Write a plan's text under another name, with other texts in its snapshot section.
+
+    Raises PlanError where the file has no `[snapshot]` section of its own.
+    """
+    text = source.read_bytes().decode("utf-8")
+    write_text(target, _changed(text, fields, source))
 
 
 def write_text(path: Path, text: str) -> None:
@@ -107,27 +106,37 @@ def write_text(path: Path, text: str) -> None:
         ) from error
 
 
-def _with_pin(text: str, digest: str) -> str | None:
+def _changed(text: str, fields: Mapping[str, str], path: Path) -> str:
+    """Return the text with other values in its snapshot section; nothing else may differ."""
     lines = text.splitlines(keepends=True)
     start = next((n for n, line in enumerate(lines) if _SNAPSHOT.match(line.rstrip())), None)
-    if start is None:
-        return None
+    if start is not None:
+        for name, value in fields.items():
+            _set_line(lines, start, name, value)
+    changed = "".join(lines)
+    wanted = tomllib.loads(text)
+    wanted.setdefault("snapshot", {}).update(fields)
+    if start is None or first_difference(wanted, tomllib.loads(changed)) is not None:
+        name, value = next(iter(fields.items()))
+        raise PlanError(
+            f"no line that can take the {name}",
+            expected=f'a section [snapshot] with {name} = "…" on one line',
+            where=str(path),
+            remedy=f'Write it yourself, below [snapshot]: {name} = "{value}"',
+            faults=[],
+        )
+    return changed
+
+
+def _set_line(lines: list[str], start: int, name: str, value: str) -> None:
+    key = re.compile(rf"(?P<before>\s*{name}\s*=\s*)(\"[^\"]*\"|'[^']*')(?P<after>.*)$")
+    ending = "\r\n" if lines[start].endswith("\r\n") else "\n"
     for number in range(start + 1, len(lines)):
         if _SECTION.match(lines[number]):
             break
-        ending = lines[number][len(lines[number].rstrip("\r\n")) :]
-        match = _DIGEST.match(lines[number].rstrip("\r\n"))
+        match = key.match(lines[number].rstrip("\r\n"))
         if match:
-            lines[number] = f'{match["before"]}"{digest}"{match["after"]}{ending}'
-            return "".join(lines)
-    ending = "\r\n" if lines[start].endswith("\r\n") else "\n"
+            lines[number] = f'{match["before"]}"{value}"{match["after"]}{ending}'
+            return
     lines[start] = lines[start].rstrip("\r\n") + ending
-    lines.insert(start + 1, f'digest = "{digest}"{ending}')
-    return "".join(lines)
-
-
-def _differs_only_in_pin(before: str, after: str) -> bool:
-    old, new = tomllib.loads(before), tomllib.loads(after)
-    old["snapshot"].pop("digest", None)
-    new["snapshot"].pop("digest", None)
-    return first_difference(old, new) is None
+    lines.insert(start + 1, f'{name} = "{value}"{ending}')

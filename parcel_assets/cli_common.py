@@ -1,0 +1,117 @@
+"""What all commands share: options, how a refusal is printed, exit codes, tables.
+
+Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 a hold with a named reason, 130 stopped.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from typer.core import TyperGroup
+
+from parcel_assets.core.errors import ParcelAssetsError
+from parcel_assets.wiring import Settings
+
+EXIT_ERROR, EXIT_HOLD, EXIT_STOPPED = 1, 3, 130
+PLAIN_WIDTH = 160
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+@dataclass(slots=True)
+class Options:
+    """What was asked for before the command's name, and whether the command prints JSON."""
+
+    data: str | None = None
+    workers: int | None = None
+    debug: bool = False
+    json: bool = False
+
+    def settings(self) -> Settings:
+        """Return the settings under these options."""
+        return Settings.read(data=self.data, workers=self.workers)
+
+
+OPTIONS = Options()
+
+
+class RefusingGroup(TyperGroup):
+    """Prints a refusal as found, expected, where and what to do, without a stack trace."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; a refusal ends it with exit code 1, or 3 where it is a hold."""
+        try:
+            return super().invoke(ctx)
+        except ParcelAssetsError as error:
+            if OPTIONS.debug:
+                raise
+            raise typer.Exit(print_refusal(error.as_fields())) from None
+        except KeyboardInterrupt:
+            say("\nStopped. Nothing is lost: the same command goes on from here.", error=True)
+            raise typer.Exit(EXIT_STOPPED) from None
+
+
+def console(*, error: bool = False) -> Console:
+    """Return a console; where there is no terminal it writes plain, unwrapped lines."""
+    stream = sys.stderr if error else sys.stdout
+    terminal = stream.isatty()
+    return Console(
+        file=stream,
+        width=None if terminal else PLAIN_WIDTH,
+        no_color=not terminal or "NO_COLOR" in os.environ,
+        highlight=False,
+        soft_wrap=not terminal,
+    )
+
+
+def say(text: str = "", *, style: str | None = None, error: bool = False) -> None:
+    """Print one line for people; with --json it goes to the error stream."""
+    console(error=error or OPTIONS.json).print(text, style=style, markup=False, soft_wrap=True)
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print one JSON document."""
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print a small table."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(_shown(one) for one in row))
+    console(error=OPTIONS.json).print(table)
+
+
+def print_refusal(fields: Mapping[str, Any]) -> int:
+    """Print a refusal and return the exit code that it means."""
+    hold = fields.get("hold")
+    if OPTIONS.json:
+        print_json(dict(fields))
+        return EXIT_HOLD if hold else EXIT_ERROR
+    head = str(hold) if hold else _words(str(fields["error"]))
+    say(f"{head}: {fields['where']}", style="bold yellow" if hold else "bold red", error=True)
+    for name, word in (("found", "found"), ("expected", "expected"), ("remedy", "do")):
+        say(f"  {word:<9} {fields[name]}", error=True)
+    for fault in fields.get("faults") or []:
+        say(f"  - {fault['path'] or 'plan'}: {fault['fault']}", error=True)
+    return EXIT_HOLD if hold else EXIT_ERROR
+
+
+def _words(error: str) -> str:
+    kind = error.removesuffix("Error")
+    return "".join(f" {one.lower()}" if one.isupper() else one for one in kind).strip() + " refused"
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

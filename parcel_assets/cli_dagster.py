@@ -1,0 +1,211 @@
+"""Runs searches and serves pages through Dagster, in one instance: the one that the UI shows."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from parcel_assets.cli_common import say
+from parcel_assets.core.errors import SettingError
+from parcel_assets.defs.partitions import SEARCH_REVISIONS
+from parcel_assets.wiring import (
+    REPOSITORY,
+    Settings,
+    host_name,
+    process_lives,
+    process_start,
+)
+
+PROCESS_TAG = "parcel_assets/process"
+WORKSPACE = REPOSITORY / "workspace.yaml"
+SERVER_START_SECONDS = 90.0
+
+Listener = Callable[[str, Mapping[str, Any]], None]
+
+
+def open_instance(settings: Settings) -> dg.DagsterInstance:
+    """Return the Dagster instance of the settings, made on first use with our `dagster.yaml`."""
+    home = settings.dagster_home
+    home.mkdir(parents=True, exist_ok=True)
+    if not (home / "dagster.yaml").exists():
+        shutil.copyfile(Path(__file__).parent / "defs" / "dagster.yaml", home / "dagster.yaml")
+    os.environ.update(settings.environment())  # what Dagster and the stages read
+    return dg.DagsterInstance.get()
+
+
+def add_partition(revision: str, settings: Settings) -> None:
+    """Let Dagster know a search revision; knowing it twice is fine."""
+    with open_instance(settings) as instance:
+        instance.add_dynamic_partitions(str(SEARCH_REVISIONS.name), [revision])
+
+
+def run_search_job(
+    revision: str, settings: Settings, listener: Listener
+) -> tuple[bool, dict[str, Any] | None]:
+    """Run the chain for a revision; return whether every stage ran, and the refusal if one did not.
+
+    Progress goes to the listener. A stop by signal ends the run as cancelled and is raised on.
+    """
+    from parcel_assets.definitions import defs
+    from parcel_assets.defs.jobs import SEARCH_JOB
+    from parcel_assets.defs.resources import ParcelAssets, listening
+
+    refusals: list[dict[str, Any]] = []
+
+    def hear(kind: str, facts: Mapping[str, Any]) -> None:
+        if kind == "refused":
+            refusals.append(dict(facts))
+        listener(kind, facts)
+
+    resource = ParcelAssets(data_folder=str(settings.data), workers=settings.workers)
+    with open_instance(settings) as instance, listening(hear):
+        instance.add_dynamic_partitions(str(SEARCH_REVISIONS.name), [revision])
+        fail_dead_runs(instance)
+        result = defs.resolve_job_def(SEARCH_JOB).execute_in_process(
+            instance=instance,
+            partition_key=revision,
+            raise_on_error=False,
+            resources={"parcel_assets": resource},
+            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+            tags={PROCESS_TAG: _this_process()},
+        )
+        if result.success or refusals:
+            return result.success, refusals[0] if refusals else None
+        return False, _unexpected(result)
+
+
+def fail_dead_runs(instance: dg.DagsterInstance) -> None:
+    """Mark as failed those runs of this host whose process is gone: killed, it could not say so."""
+    active = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING]
+    for run in instance.get_runs(filters=dg.RunsFilter(statuses=active)):
+        mark = json.loads(run.tags.get(PROCESS_TAG) or "{}")
+        if mark.get("host") == host_name() and not process_lives(mark["id"], mark["started"]):
+            instance.report_run_failed(run, "Its process was killed; running again resumes it.")
+
+
+def _this_process() -> str:
+    mark = {"host": host_name(), "id": os.getpid(), "started": process_start(os.getpid())}
+    return json.dumps(mark)
+
+
+def _unexpected(result: dg.ExecuteInProcessResult) -> dict[str, Any] | None:
+    """Return an error that was no refusal, or None where only a gate's check stopped the run."""
+    for event in result.all_events:
+        if event.is_step_failure:
+            error = event.step_failure_data.error
+            if error is not None and "DagsterAssetCheckFailedError" not in str(error.cls_name):
+                cause = error.cause or error
+                return {
+                    "error": cause.cls_name or "Error",
+                    "found": cause.message.strip().splitlines()[-1],
+                    "expected": "a stage that ends or refuses in words",
+                    "where": event.step_key or "a stage",
+                    "remedy": "This is a fault of the program. Read it with "
+                    f"`dagster debug export {result.run_id}`, or on the run's page.",
+                    "stack": cause.to_string(),
+                }
+    return None
+
+
+def serve_ui(settings: Settings, port: int) -> int:
+    """Serve Dagster's pages and its daemon on this machine until stopped; return an exit code."""
+    if not WORKSPACE.is_file():
+        raise SettingError(
+            "no workspace.yaml",
+            expected="a checkout of parcel_assets",
+            where=str(WORKSPACE),
+            remedy="Run it from a checkout, or start `dagster dev -m parcel_assets.definitions`.",
+        )
+    with open_instance(settings) as instance:
+        fail_dead_runs(instance)
+    port = _free_port(port)
+    address = f"http://127.0.0.1:{port}"
+    environment = os.environ | settings.environment()
+    programs = (
+        ["dagster_webserver", "-w", str(WORKSPACE), "-h", "127.0.0.1", "-p", str(port)],
+        ["dagster._daemon", "run", "-w", str(WORKSPACE)],
+    )
+    log = settings.logs / "ui.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as stream:
+        children = [
+            subprocess.Popen(  # noqa: S603  (our own interpreter, fixed words)
+                [sys.executable, "-m", *words],
+                cwd=REPOSITORY,
+                env=environment,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+            )
+            for words in programs
+        ]
+        try:
+            _wait_until_served(address, children, log)
+            say(f"The asset graph is on {address}", style="bold")
+            say(f"Log: {log}. Stop with Ctrl-C.")
+            while all(child.poll() is None for child in children):
+                time.sleep(0.5)
+        except KeyboardInterrupt:
+            say("\nStopping.")
+            return 0
+        finally:
+            _stop(children)
+    raise SettingError(
+        "a Dagster process that ended by itself",
+        expected="a webserver and a daemon that stay up",
+        where=str(log),
+        remedy="Read the log's last lines.",
+    )
+
+
+def _free_port(wanted: int) -> int:
+    """Return the wanted port, or one that is free where it is taken."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError:
+            with socket.socket() as other:
+                other.bind(("127.0.0.1", 0))
+                return int(other.getsockname()[1])
+    return wanted
+
+
+def _wait_until_served(address: str, children: list[subprocess.Popen[bytes]], log: Path) -> None:
+    say("Starting Dagster ...")
+    end = time.monotonic() + SERVER_START_SECONDS
+    while time.monotonic() < end and all(child.poll() is None for child in children):
+        try:
+            with urllib.request.urlopen(f"{address}/server_info", timeout=2):  # noqa: S310
+                return
+        except OSError:
+            time.sleep(0.3)
+    raise SettingError(
+        "no page within a minute and a half",
+        expected="Dagster's webserver to answer",
+        where=str(log),
+        remedy="Read the log's last lines.",
+    )
+
+
+def _stop(children: list[subprocess.Popen[bytes]]) -> None:
+    """Stop the servers with everything they started, at once where they do not go by themselves."""
+    for child in children:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGTERM)
+    for child in children:
+        try:
+            child.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()

@@ -1,0 +1,296 @@
+"""The commands `plan new|check|show|register` and `snapshot pin|show`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from parcel_assets.cli_common import (
+    EXIT_ERROR,
+    OPTIONS,
+    JsonOption,
+    print_json,
+    print_table,
+    say,
+)
+from parcel_assets.core.codec import short
+from parcel_assets.core.errors import ArchiveError, PlanError, SettingError
+from parcel_assets.core.plan_bill import Bill, bill_of
+from parcel_assets.core.plan_reader import check_revision_key
+from parcel_assets.core.plan_template import plan_text
+from parcel_assets.core.stage import Stage
+from parcel_assets.steps.admission import load_chain
+from parcel_assets.wiring import (
+    PlanFile,
+    Settings,
+    find_plan,
+    open_ports,
+    sketch_folder,
+    write_pin,
+    write_text,
+)
+
+plan_app = typer.Typer(no_args_is_help=True, help="Write, check and register search plans.")
+snapshot_app = typer.Typer(no_args_is_help=True, help="Pin an archive in a plan, and look at it.")
+
+PlanArgument = Annotated[
+    str, typer.Argument(metavar="PLAN", help="A plan file, or a revision in data/plans.")
+]
+BAD_ROWS_SHOWN = 40
+
+
+@plan_app.command(name="new")
+def plan_new(
+    archive: Annotated[Path, typer.Argument(help="A folder of photos with a label table.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write the plan file.")
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="The label table's file name.")] = None,
+    trials: Annotated[int, typer.Option(min=1, help="The budget of trials.")] = 82,
+) -> None:
+    """Write a commented plan for an archive of your own, its columns guessed from the header."""
+    settings = OPTIONS.settings()
+    sketch = sketch_folder(archive, table)
+    name = _plain_name(archive.resolve().name)
+    path = output or settings.plans / f"{name}.toml"
+    check_revision_key(path.stem)
+    if path.exists():
+        raise SettingError(
+            "a file that exists",
+            expected="a new file name",
+            where=str(path),
+            remedy="Name another file with --output: a plan is never overwritten.",
+        )
+    text = plan_text(
+        sketch, archive=name, location=_location(archive, settings), budget_trials=trials
+    )
+    write_text(path, text)
+    say(f"Wrote {path}", style="bold")
+    read = [("photo", sketch.photo), ("shipment", sketch.shipment), ("label", sketch.label)]
+    read += [("damage type", sketch.damage_type or "-"), ("camera", sketch.camera_class or "-")]
+    print_table(f"{sketch.table.table}: {len(sketch.table.rows)} rows", ("means", "column"), read)
+    for warning in sketch.warnings:
+        say(f"Look here: {warning}.", style="yellow")
+    say(f"Next: read and change it, then  parcel-assets snapshot pin {_argument(path, settings)}")
+
+
+@plan_app.command(name="check")
+def plan_check(plan: PlanArgument, *, as_json: JsonOption = False) -> None:
+    """Read a plan strictly and report every fault at once."""
+    OPTIONS.json = as_json
+    found = find_plan(plan, OPTIONS.settings())
+    pinned = found.plan.snapshot.digest
+    if as_json:
+        print_json(
+            {"revision": found.revision, "plan_digest": found.plan.digest, "pinned": bool(pinned)}
+        )
+        return
+    say(f"{found.revision}: no faults. Plan digest {short(found.plan.digest)}.")
+    if not pinned:
+        say(f"Not pinned yet. Next:  parcel-assets snapshot pin {plan}", style="yellow")
+
+
+@plan_app.command(name="show")
+def plan_show(plan: PlanArgument, *, as_json: JsonOption = False) -> None:
+    """Print the most this search can cost, and what it will do, before anything runs."""
+    OPTIONS.json = as_json
+    settings = OPTIONS.settings()
+    found = find_plan(plan, settings)
+    bill = bill_of(found.plan, _rows(found, settings))
+    if as_json:
+        document = found.plan.document()
+        print_json({"revision": found.revision, "bill": _bill_fields(bill), "plan": document})
+        return
+    _print_bill(bill, settings)
+    _print_plan(found)
+
+
+@plan_app.command(name="register")
+def plan_register(plan: PlanArgument, *, as_json: JsonOption = False) -> None:
+    """Freeze a pinned plan in the ledger and add its search revision to Dagster."""
+    OPTIONS.json = as_json
+    settings = OPTIONS.settings()
+    found = find_plan(plan, settings)
+    register(found, settings)
+    if as_json:
+        print_json({"revision": found.revision, "plan_digest": found.plan.digest})
+        return
+    say(f"Frozen: {found.revision}, plan digest {short(found.plan.digest)}.")
+    say(f"Next:  parcel-assets run {found.revision}")
+
+
+@snapshot_app.command(name="pin")
+def snapshot_pin(plan: PlanArgument, *, as_json: JsonOption = False) -> None:
+    """Decode every photo of the plan's archive and write the digest into the plan file."""
+    OPTIONS.json = as_json
+    settings = OPTIONS.settings()
+    found = find_plan(plan, settings)
+    try:
+        summary = pin(found, settings)
+    except ArchiveError as error:
+        rows = list(error.facts.get("rows") or [])
+        if rows and not as_json:
+            _print_bad_rows(rows)
+        raise
+    if as_json:
+        print_json({"revision": found.revision, **_json_fields(summary)})
+        return
+    rows = [row.document() for row in summary.bad_rows]
+    if rows:
+        _print_bad_rows(rows)
+    print_table(
+        found.plan.snapshot.archive,
+        ("photos", "shipments", "damaged photos", "left out"),
+        [(summary.photos, summary.shipments, summary.damaged_photos, len(rows))],
+    )
+    say(f"Pinned {short(summary.snapshot_digest)} in {found.path}")
+    say(f"Next:  parcel-assets plan register {plan}")
+
+
+@snapshot_app.command(name="show")
+def snapshot_show(plan: PlanArgument, *, as_json: JsonOption = False) -> None:
+    """Show the snapshot that a search revision pinned."""
+    OPTIONS.json = as_json
+    settings = OPTIONS.settings()
+    revision = Path(plan).stem if plan.endswith(".toml") else plan
+    chain = load_chain(revision, open_ports(settings))
+    if Stage.SNAPSHOT not in chain.evidence:
+        say(f"{revision} has no snapshot yet. Next:  parcel-assets run {revision}")
+        raise typer.Exit(EXIT_ERROR)
+    body = chain.snapshot
+    if as_json:
+        print_json(_json_fields(body))
+        return
+    print_table(
+        f"{body.archive}, digest {body.snapshot_digest}",
+        ("photos", "shipments", "damaged photos", "left out"),
+        [(body.photos, body.shipments, body.damaged_photos, len(body.bad_rows))],
+    )
+    rows = [(k, v, n) for k, values in body.counts.items() for v, n in values.items()]
+    print_table("photos by value", ("dimension", "value", "photos"), rows)
+    if body.bad_rows:
+        _print_bad_rows([row.document() for row in body.bad_rows])
+
+
+def register(found: PlanFile, settings: Settings) -> None:
+    """Freeze a plan and add its revision to Dagster; raises PlanError where it is not pinned."""
+    from parcel_assets.cli_dagster import add_partition
+    from parcel_assets.steps.data import register_plan
+
+    if not found.plan.snapshot.digest:
+        raise PlanError(
+            "no pinned digest",
+            expected="a plan whose archive is pinned",
+            where=str(found.path),
+            remedy=f"Run `parcel-assets snapshot pin {_argument(found.path, settings)}` first.",
+            faults=[{"path": "snapshot.digest", "fault": "empty"}],
+        )
+    register_plan(found.revision, found.plan, open_ports(settings))
+    add_partition(found.revision, settings)
+
+
+def pin(found: PlanFile, settings: Settings) -> Any:
+    """Decode the plan's archive, write its digest into the plan file, and return what was found."""
+    from parcel_assets.cli_progress import bar
+    from parcel_assets.steps.data import pin_archive
+
+    with bar("decoding photos") as listener:
+        side = found.plan.preprocess.image_size_pixels
+        summary = pin_archive(found.plan.snapshot, side, open_ports(settings, listener))
+    if summary.snapshot_digest != found.plan.snapshot.digest:
+        write_pin(found.path, summary.snapshot_digest)
+    return summary
+
+
+def _print_bill(bill: Bill, settings: Settings) -> None:
+    say(f"At most {bill.hours:.2f} accelerator-hours", style="bold")
+    why = (
+        f"the cap ends it; without a cap the worst case were {bill.uncapped_hours:.2f}"
+        if bill.cap_binds
+        else f"the worst case stays below the cap of {bill.cap_hours:.2f}"
+    )
+    say(f"  {why}")
+    rows: list[tuple[str, str]] = [
+        (
+            "worst case",
+            f"{bill.trials} trials x {bill.attempts // bill.trials} attempts, none pruned, all slow",
+        ),
+        ("every trial once", f"{bill.one_attempt_each_hours:.2f} accelerator-hours"),
+        ("kept for rerun, reference, final", f"{bill.after_search_hours:.2f} accelerator-hours"),
+    ]
+    for workers, hours in bill.wall_hours.items():
+        mark = "  <- this machine's setting" if workers == settings.workers else ""
+        rows.append((f"wall time, {workers} worker(s)", f"at most {hours:.2f} hours{mark}"))
+    total = sum(bill.disk_bytes.values())
+    rows += [(f"disk, {what}", _size(size)) for what, size in bill.disk_bytes.items()]
+    rows.append(("disk, all of it", f"at most {_size(total)}"))
+    print_table("", ("what", "how much"), rows)
+
+
+def _print_plan(found: PlanFile) -> None:
+    plan = found.plan
+    slices = ", ".join(f"{name} ({one.role})" for name, one in plan.slices.items())
+    rows = [
+        ("purpose", plan.purpose),
+        ("archive", f"{plan.snapshot.archive}, pinned {short(plan.snapshot.digest) or 'not yet'}"),
+        ("budget", f"{plan.search.budget_trials} trials in batches of {plan.search.batch_trials}"),
+        ("sampler", f"{plan.search.sampler}, seed {plan.search.seed}"),
+        ("milestones", ", ".join(str(one) for one in plan.training.milestones)),
+        ("knobs", ", ".join(plan.space)),
+        ("slices", slices or "none"),
+        ("target", f"{plan.final.target_cost_per_1000:g} {plan.metric.unit} per 1,000 photos"),
+        ("plan digest", plan.digest),
+    ]
+    print_table(found.revision, ("", ""), rows)
+
+
+def _print_bad_rows(rows: list[dict[str, Any]]) -> None:
+    shown = rows[:BAD_ROWS_SHOWN]
+    print_table(
+        f"{len(rows)} bad row(s)" + (f", the first {len(shown)}" if len(shown) < len(rows) else ""),
+        ("file", "row", "column", "found", "expected", "do"),
+        [(r["file"], r["row"], r["column"], r["found"], r["expected"], r["remedy"]) for r in shown],
+    )
+
+
+def _rows(found: PlanFile, settings: Settings) -> int | None:
+    """Return how many photos the plan's table names, or None where it cannot be read yet."""
+    section = found.plan.snapshot
+    try:
+        return len(sketch_folder(settings.data / section.location, section.table).table.rows)
+    except ArchiveError:
+        return None
+
+
+def _bill_fields(bill: Bill) -> dict[str, Any]:
+    return {name: getattr(bill, name) for name in bill.__slots__} | {"cap_binds": bill.cap_binds}
+
+
+def _json_fields(summary: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = summary.model_dump(mode="json")
+    return fields
+
+
+def _plain_name(text: str) -> str:
+    kept = "".join(one if one.isascii() and one.isalnum() else "-" for one in text.lower())
+    return kept.strip("-")[:60] or "archive"
+
+
+def _location(archive: Path, settings: Settings) -> str:
+    whole = archive.resolve()
+    if whole.is_relative_to(settings.data.resolve()):
+        return whole.relative_to(settings.data.resolve()).as_posix()
+    return str(whole)
+
+
+def _argument(path: Path, settings: Settings) -> str:
+    return path.stem if path.parent.resolve() == settings.plans.resolve() else str(path)
+
+
+def _size(size_bytes: int) -> str:
+    size = float(size_bytes)
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

@@ -1,0 +1,244 @@
+"""The commands `run`, `status` and `decide`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from parcel_assets.cli_common import (
+    EXIT_ERROR,
+    EXIT_HOLD,
+    OPTIONS,
+    JsonOption,
+    print_json,
+    print_refusal,
+    print_table,
+    say,
+)
+from parcel_assets.cli_plan import register
+from parcel_assets.core.chain import Chain
+from parcel_assets.core.codec import short
+from parcel_assets.core.gates import gates_of
+from parcel_assets.core.search import SearchState, fold_search
+from parcel_assets.core.stage import Stage
+from parcel_assets.core.standing import FINISHED, HOLD, Standing, standing_of
+from parcel_assets.core.trial import AttemptState
+from parcel_assets.steps.admission import judge, load_chain
+from parcel_assets.wiring import Settings, find_plan, open_ports, plan_file_of
+
+RevisionArgument = Annotated[
+    str, typer.Argument(metavar="REVISION", help="A search revision, or the path of its plan.")
+]
+
+
+def run(revision: RevisionArgument, *, as_json: JsonOption = False) -> None:
+    """Run a search revision from photos to registry, or go on from where it stands."""
+    OPTIONS.json = as_json
+    settings = OPTIONS.settings()
+    raise typer.Exit(run_revision(revision, settings))
+
+
+def run_revision(argument: str, settings: Settings) -> int:
+    """Register the plan, run the chain through Dagster, tell how it ended; return an exit code."""
+    from parcel_assets.cli_dagster import run_search_job
+    from parcel_assets.cli_progress import watching
+
+    revision = register_if_found(argument, settings)
+    ports = open_ports(settings)
+    with watching(revision, ports) as listener:
+        complete, refusal = run_search_job(revision, settings, listener)
+    standing = standing_of(load_chain(revision, ports))
+    if refusal is not None and standing.state not in {HOLD, FINISHED}:
+        return print_refusal(refusal)
+    if not complete and standing.state == FINISHED and refusal is not None:
+        return print_refusal(refusal)
+    return tell_standing(standing, settings)
+
+
+def register_if_found(argument: str, settings: Settings) -> str:
+    """Freeze the argument's plan file where there is one; return the search revision.
+
+    Raises PlanError where there is neither a plan file nor a frozen plan of that name.
+    """
+    path = Path(argument)
+    is_file = path.suffix == ".toml" or path.is_file()
+    if not is_file and plan_file_of(argument, settings) is None:
+        if argument in open_ports(settings).ledger.revisions():
+            return argument
+        find_plan(argument, settings)  # raises, naming the nearest plan
+    found = find_plan(argument, settings)
+    register(found, settings)
+    return found.revision
+
+
+def tell_standing(standing: Standing, settings: Settings) -> int:
+    """Print where a revision stands and return the exit code that it means."""
+    code = {FINISHED: 0, HOLD: EXIT_HOLD}.get(standing.state, EXIT_ERROR)
+    if OPTIONS.json:
+        print_json(standing.document() | _packet_fields(standing, settings))
+        return code
+    if standing.state == FINISHED:
+        say(f"{standing.revision}: {standing.facts['verdict']}", style="bold green")
+        say(f"  packet  {settings.packets / str(standing.facts['packet'])}")
+    elif standing.state == HOLD:
+        say(f"{standing.revision}: {standing.hold}", style="bold yellow")
+        say(f"  {standing.sentence}")
+        if "remedy" in standing.facts:
+            say(f"  {standing.facts['remedy']}")
+    else:
+        stop = f"stopped by gate {standing.gate}" if standing.gate else "not finished"
+        say(f"{standing.revision}: {stop}", style="bold")
+        say(f"  {standing.sentence}")
+        if "remedy" in standing.facts:
+            say(f"  {standing.facts['remedy']}")
+    say(f"  next:  {standing.next_command}")
+    return code
+
+
+def _packet_fields(standing: Standing, settings: Settings) -> dict[str, Any]:
+    folder = standing.facts.get("packet")
+    return {"packet_folder": str(settings.packets / str(folder))} if folder else {}
+
+
+def status(
+    revision: Annotated[
+        str | None, typer.Argument(metavar="[REVISION]", help="One revision; none lists them all.")
+    ] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell, from the ledger, where a search revision stands."""
+    OPTIONS.json = as_json
+    settings = OPTIONS.settings()
+    ports = open_ports(settings)
+    if revision is None:
+        standings = [standing_of(load_chain(one, ports)) for one in ports.ledger.revisions()]
+        if as_json:
+            print_json({"revisions": [one.document() for one in standings]})
+            return
+        listed: list[Sequence[Any]] = [
+            (one.revision, one.hold or one.state, one.next_stage or "-", one.next_command)
+            for one in standings
+        ]
+        print_table("search revisions", ("revision", "stands", "at", "next"), listed)
+        return
+    chain = load_chain(Path(revision).stem if revision.endswith(".toml") else revision, ports)
+    standing = standing_of(chain)
+    state = fold_search(chain.plan, chain.events)
+    if as_json:
+        print_json(standing.document() | {"search": _search_fields(state), "gates": _gates(chain)})
+        return
+    _print_search(chain, state)
+    rows = [
+        (one["gate"], "pass" if one["passed"] else "no", one["sentence"]) for one in _gates(chain)
+    ]
+    print_table("gates", ("gate", "passes", "answer"), rows)
+    tell_standing(standing, settings)
+
+
+def _search_fields(state: SearchState) -> dict[str, Any]:
+    return {
+        "ended": state.ended,
+        "batches": len(state.batches),
+        "trials_by_state": state.trials_by_state,
+        "attempts_by_state": state.attempts_by_state,
+        "best_trial": state.best_trial,
+        "best_cost_per_1000": state.best_cost_per_1000,
+        "charged_seconds_by_purpose": state.charged_seconds_by_purpose,
+        "cap_seconds": state.plan.cap_seconds,
+        "steps_saved_by_pruning": state.steps_saved_by_pruning,
+    }
+
+
+def _gates(chain: Chain) -> list[dict[str, Any]]:
+    found = []
+    for stage in Stage:
+        if stage in chain.evidence:
+            for gate in gates_of(stage):
+                verdict = judge(gate, chain)
+                found.append(
+                    {
+                        "stage": str(stage),
+                        "gate": gate.name,
+                        "passed": verdict.passed,
+                        "sentence": verdict.sentence,
+                    }
+                )
+    return found
+
+
+def _print_search(chain: Chain, state: SearchState) -> None:
+    hours = {name: f"{s / 3600:.3f}" for name, s in state.charged_seconds_by_purpose.items()}
+    rows = [
+        ("plan digest", short(chain.plan_digest)),
+        ("events", len(chain.events)),
+        ("search", f"ended: {state.ended}" if state.ended else "not ended"),
+        ("trials", _listed(state.trials_by_state)),
+        ("attempts", _listed(state.attempts_by_state)),
+        (
+            "best",
+            f"{state.best_trial} at {state.best_cost_per_1000:.1f}" if state.best_trial else None,
+        ),
+        ("accelerator-hours", f"{_listed(hours)} of {chain.plan.search.cap_accelerator_hours:g}"),
+    ]
+    print_table(chain.revision, ("", ""), rows)
+    quarantined = [
+        (one.started.attempt, one.subject, one.quarantined)
+        for one in state.attempts.values()
+        if one.state == AttemptState.QUARANTINED
+    ]
+    if quarantined:
+        print_table("quarantined attempts", ("attempt", "trial", "why"), quarantined)
+
+
+def _listed(counts: dict[str, Any]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
+
+
+def decide(
+    revision: Annotated[str, typer.Argument(metavar="REVISION", help="The held revision.")],
+    outcome: Annotated[
+        Literal["accept", "replace", "close"],
+        typer.Option(help="accept with a scope; replace by the next trial; close without a winner"),
+    ],
+    name: Annotated[str, typer.Option(help="Who decides. Self-declared.")],
+    role: Annotated[str, typer.Option(help="In which role, such as 'quality owner'.")],
+    reason: Annotated[str, typer.Option(help="Why; the packet prints it.")],
+    scope: Annotated[str, typer.Option(help="Where an acceptance holds.")] = "",
+    expires: Annotated[str, typer.Option(help="Last day of an acceptance, YYYY-MM-DD.")] = "",
+    slice_evidence: Annotated[
+        str | None, typer.Option(help="Digest of the slice report seen; usually the current one.")
+    ] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Record a person's decision about a held slice report."""
+    OPTIONS.json = as_json
+    from parcel_assets.steps.decision import record_decision
+
+    recorded = record_decision(
+        revision,
+        open_ports(OPTIONS.settings()),
+        outcome=outcome,
+        name=name,
+        role=role,
+        reason=reason,
+        scope=scope,
+        expires_on=expires,
+        slice_evidence=slice_evidence,
+    )
+    if as_json:
+        print_json(
+            {
+                "decision": recorded.decision.document(),
+                "consequence": recorded.consequence,
+                "next": recorded.next_step,
+            }
+        )
+        return
+    say(f"Recorded: {outcome}, by {name} ({role}).", style="bold")
+    say(f"  {recorded.consequence}")
+    say(f"  {recorded.next_step}")
+    if outcome != "close":
+        say(f"  next:  parcel-assets run {revision}")

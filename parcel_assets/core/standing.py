@@ -1,0 +1,112 @@
+"""Where a search revision stands: what is done, what stops it, and what to do next.
+
+Computed from the chain with the functions of the gate table, for the command line and pages.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from parcel_assets.core.chain import Chain
+from parcel_assets.core.disposition import HOLD_SLICE_QUALITY
+from parcel_assets.core.evidence import PacketBody
+from parcel_assets.core.gates import GATES
+from parcel_assets.core.ledger import Kind
+from parcel_assets.core.stage import Stage
+
+FINISHED, HOLD, STOPPED, OPEN = "finished", "hold", "stopped", "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """`state` is finished, hold, stopped or open; a hold names itself, a stop its gate."""
+
+    revision: str
+    state: str
+    sentence: str
+    next_command: str
+    next_stage: Stage | None = None
+    gate: str | None = None
+    hold: str | None = None
+    done: tuple[Stage, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """Return the standing as JSON fields."""
+        return {
+            "revision": self.revision,
+            "state": self.state,
+            "sentence": self.sentence,
+            "next_command": self.next_command,
+            "next_stage": str(self.next_stage) if self.next_stage else None,
+            "gate": self.gate,
+            "hold": self.hold,
+            "done": [str(stage) for stage in self.done],
+            "facts": dict(self.facts),
+        }
+
+
+def standing_of(chain: Chain) -> Standing:
+    """Return where the revision stands: at its first failing gate, else at its first open stage."""
+    done = tuple(stage for stage in Stage if stage in chain.evidence)
+    if _closed(chain):
+        return Standing(
+            chain.revision,
+            HOLD,
+            "The search was closed without a winner by a quality decision.",
+            f"parcel-assets status {chain.revision}",
+            hold="closed",
+            done=done,
+        )
+    for stage in Stage:
+        if stage not in chain.evidence:
+            return Standing(
+                chain.revision,
+                OPEN,
+                f"{stage} is next.",
+                f"parcel-assets run {chain.revision}",
+                next_stage=stage,
+                done=done,
+            )
+        for gate in GATES:
+            verdict = gate.judge(chain) if gate.stage == stage else None
+            if verdict is not None and not verdict.passed:
+                return Standing(
+                    chain.revision,
+                    HOLD if verdict.hold else STOPPED,
+                    verdict.sentence,
+                    next_command(chain.revision, verdict.hold),
+                    next_stage=stage,
+                    gate=gate.name,
+                    hold=verdict.hold,
+                    done=done,
+                    facts={**verdict.facts, "question": gate.question, "remedy": gate.remedy},
+                )
+    packet = PacketBody.model_validate(chain.evidence[Stage.PACKET].body)
+    return Standing(
+        chain.revision,
+        FINISHED,
+        f"The packet is published: {packet.verdict}.",
+        f"parcel-assets packet verify {chain.revision}",
+        done=done,
+        facts={"verdict": packet.verdict, "packet": packet.folder, "digest": packet.packet_digest},
+    )
+
+
+def next_command(revision: str, hold: str | None) -> str:
+    """Return the command that goes on from a hold, or from a stop where `hold` is None."""
+    if hold == HOLD_SLICE_QUALITY:
+        return (
+            f"parcel-assets decide {revision} --outcome accept --name NAME --role ROLE "
+            "--reason TEXT --scope TEXT --expires YYYY-MM-DD"
+        )
+    if hold in {"rejected:performance", "hold:final-evidence"}:
+        return f"parcel-assets packet show {revision}"
+    if hold == "hold:search-running":
+        return f"parcel-assets run {revision}"
+    return f"parcel-assets status {revision}"
+
+
+def _closed(chain: Chain) -> bool:
+    decisions = [event for event in chain.events if event.kind == Kind.DECISION_RECORDED]
+    return bool(decisions) and decisions[-1].body["outcome"] == "close"
