@@ -59,6 +59,11 @@ class AttemptRecord:
         return not self.clean or (self.ended is not None and self.ended.own_failure)
 
     @property
+    def spoke(self) -> bool:
+        """Whether its worker ever said anything that the ledger keeps."""
+        return bool(self.reports or self.checkpoints)
+
+    @property
     def last_step(self) -> int:
         """The last step that the ledger knows of."""
         known = [self.started.resume_step, *self.reports, *(one.step for one in self.checkpoints)]

@@ -132,6 +132,8 @@ def prefix_clash(
 ) -> dict[str, str]:
     """Return attempt -> reason for what the files below an attempt's prefix put in doubt."""
     expected = owner_of(revision, record.attempt, record.subject)
+    if content.owner is None and not content.checkpoints and not record.spoke:
+        return {}  # its coordinator died between the claim in the ledger and the folder
     if content.owner is None or dict(content.owner) != expected:
         named = str((content.owner or {}).get("attempt", ""))
         reason = f"the prefix of {record.attempt} carries the owner marker of {named or 'nobody'}"

@@ -31,6 +31,7 @@ class SearchState(History):
         super().__init__()
         self.plan = plan
         self.identity: dict[str, str] | None = None  # the workers' expected identity, frozen
+        self.head = ""  # digest of the newest event taken in
         self.chain_digest = ""  # of the chain's first event: names this ledger's own chain
         self.ended: str | None = None
         self.batches: dict[int, Batch] = {}
@@ -46,8 +47,8 @@ class SearchState(History):
 
     def apply(self, event: Event) -> None:
         """Take in the next event of the chain; events of other stages change nothing."""
-        if not self.chain_digest:
-            self.chain_digest = event.digest
+        self.head = event.digest
+        self.chain_digest = self.chain_digest or event.digest
         handler = _HANDLERS.get(event.kind)
         if handler is not None:
             handler(self, event.body, event.at_seconds)

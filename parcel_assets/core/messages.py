@@ -1,0 +1,62 @@
+"""What a worker may say about an attempt, read strictly; deciding what follows is left to others."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Digest = str
+HexDigest = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class AttemptMessage(BaseModel):
+    """What every message about an attempt carries; `token` is the attempt's secret."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, allow_inf_nan=False)
+
+    attempt: str
+    token: str
+    step: int = Field(ge=0)
+
+
+class MilestoneMessage(AttemptMessage):
+    """Scores at a step: their file below the prefix, their digest, and what was scored."""
+
+    photos_seen: int
+    subset: Digest = HexDigest
+    file: str
+    scores: Digest = HexDigest
+
+
+class CheckpointMessage(AttemptMessage):
+    """A checkpoint was written below the prefix."""
+
+    file: str
+    checkpoint: Digest = HexDigest
+    parent: str | None = None
+
+
+class FinishedMessage(AttemptMessage):
+    """The last step is done and the weights are written below the prefix."""
+
+    file: str
+    model: Digest = HexDigest
+
+
+class FailedMessage(AttemptMessage):
+    """The attempt failed: by its own fault, or for want of what the operator must mend."""
+
+    category: Literal["own", "setting"]
+    error: dict[str, Any]
+
+
+class StoppedMessage(AttemptMessage):
+    """The attempt stopped as it was told."""
+
+
+MESSAGES: dict[str, type[AttemptMessage]] = {
+    "milestone": MilestoneMessage,
+    "checkpoint": CheckpointMessage,
+    "finished": FinishedMessage,
+    "failed": FailedMessage,
+    "stopped": StoppedMessage,
+}
