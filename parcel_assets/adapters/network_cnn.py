@@ -20,8 +20,8 @@ this contract; nothing else is asked, and this file's `DamageNetwork` is an exam
 - `configure_optimizers()` as Lightning documents it; schedulers count steps
   (`"interval": "step"`).
 
-The trainer itself obeys four knobs for every network: `image_size`, `augmentation` ("none",
-"light", "strong"), `rare_oversampling` and `positive_weight`. Whatever must survive a stop lies in
+The trainer itself obeys four knobs for every network: `image_size`, `augmentation` (a
+strength from 0 to 1, or "none", "light", "strong"), `rare_oversampling` and `positive_weight`. Whatever must survive a stop lies in
 parameters, buffers, optimizers, schedulers or `on_save_checkpoint` (tensors, numbers, texts, lists,
 mappings). Randomness comes from torch, numpy or random, which are seeded before each step. The code
 must be importable in the worker; its digest is part of the worker's identity.
@@ -48,11 +48,11 @@ DEFAULTS: Mapping[str, Scalar] = {
 }
 # channels of each block, in widths: growth is capped, or the last blocks would take all the time
 CHANNEL_GROWTH = (1, 2, 4, 6, 8, 8)
-WARM_UP_FRACTION = 0.25
+WARM_UP_FRACTION = 0.1
 FIRST_RATE_FRACTION = 0.05
 LAST_RATE_FRACTION = 0.002
 # running statistics must follow within the first milestone's few steps
-STATISTICS_MOMENTUM = 0.2
+STATISTICS_MOMENTUM = 0.4
 
 
 class DamageNetwork(lightning.LightningModule):

@@ -99,7 +99,7 @@ class Scorer:
 
     def __init__(self, pixels: Pixels, preprocess: PreprocessPlan) -> None:
         self._pixels = pixels
-        self._normalisation = Normalisation(preprocess)
+        self._normalisation = Normalisation(preprocess, pixels.shape[1])
 
     def scores(self, network: lightning.LightningModule, rows: Rows) -> Scores:
         """Return the sigmoid of the logits of rows, in their order, float32."""

@@ -1,4 +1,4 @@
-"""The sampler: proposals are a function of plan, seed and record, and lie in the space type-exact."""
+"""The sampler: proposals are a function of plan, seed and record, inside the space, type-exact."""
 
 import logging
 from typing import Any

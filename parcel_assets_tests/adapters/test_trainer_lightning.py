@@ -18,7 +18,7 @@ from parcel_assets_tests.adapters.training_helpers import (
     MILESTONES,
     STEPS,
     Observer,
-    Stop,
+    StopNowError,
     task,
 )
 
@@ -39,7 +39,7 @@ def train(
     return observer, model.read_bytes() if model.exists() else b""
 
 
-# ---- the course of a training -----------------------------------------------------------------
+# ---- the course of a training -------------------------------------------------------------------
 
 
 def test_milestones_are_scored_at_exactly_their_steps(trainer: Trainer, tmp_path: Path) -> None:
@@ -78,11 +78,11 @@ def test_the_observer_ends_a_training_and_no_model_is_written(
 
 
 def test_what_the_observer_raises_comes_out_unchanged(trainer: Trainer, tmp_path: Path) -> None:
-    with pytest.raises(Stop, match="4"):
+    with pytest.raises(StopNowError, match="4"):
         train(trainer, task(), tmp_path, raise_at_step=4)
 
 
-# ---- bit-identical --------------------------------------------------------------------------------
+# ---- bit-identical ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("step", [2, 3, 8])
@@ -152,7 +152,7 @@ def test_another_seed_gives_another_model(trainer: Trainer, tmp_path: Path) -> N
     assert train(trainer, task(seed=1), tmp_path)[1] != train(trainer, task(seed=2), tmp_path)[1]
 
 
-# ---- weights ------------------------------------------------------------------------------------------
+# ---- weights ------------------------------------------------------------------------------------
 
 
 def test_saved_weights_score_as_the_last_milestone_did(trainer: Trainer, tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_checkpoint_is_no_model(trainer: Trainer, tmp_path: Path) -> None:
         trainer.score(tmp_path / "step-004.safetensors", DATA.validation.pixels)
 
 
-# ---- lineage ------------------------------------------------------------------------------------------
+# ---- lineage ------------------------------------------------------------------------------------
 
 
 def test_the_lineage_travels_inside_the_checkpoint(trainer: Trainer, tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_checkpoint_of_another_training_is_refused(
     assert caught.value.facts["field"] == field
 
 
-# ---- own failures ---------------------------------------------------------------------------------------
+# ---- own failures -------------------------------------------------------------------------------
 
 
 def test_a_raising_network_is_the_trials_own_failure(trainer: Trainer, tmp_path: Path) -> None:

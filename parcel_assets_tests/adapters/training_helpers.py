@@ -64,13 +64,15 @@ def task(
     network: str = "cnn",
     **changes: Any,
 ) -> TrainingTask:
-    small = {"width": 4, "depth": 3, "augmentation": "strong"} | dict(configuration or {})
+    small: dict[str, Any] = {"width": 4, "depth": 3, "augmentation": "strong"} | dict(
+        configuration or {}
+    )
     plan = training_plan(network, **changes)
     rows = {step: ROWS.get(step, ROWS[3]) for step in plan.milestones}
     return TrainingTask(small, seed, plan, PREPROCESS, rows, resume_from)
 
 
-class Stop(RuntimeError):
+class StopNowError(RuntimeError):
     """What a worker raises when it must stop at once."""
 
 
@@ -89,7 +91,7 @@ class Observer:
     def at_step(self, step: int) -> None:
         self.heard.append(("step", step))
         if step == self.raise_at_step:
-            raise Stop(str(step))
+            raise StopNowError(str(step))
 
     def at_milestone(self, step: int, photos_seen: int, scores: Scores) -> bool:
         self.heard.append(("milestone", step))
