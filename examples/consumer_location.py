@@ -26,7 +26,7 @@ class VerifiedPackets(dg.ConfigurableIOManager):
     )
 
     def load_input(self, context: dg.InputContext) -> dict[str, Any]:
-        folder = self._folder_of(context)
+        folder = Path(self.packets_folder) / context.partition_key
         key = Path(self.public_key_path).read_bytes() if self.public_key_path else None
         found = verify_packet(folder, None, key)
         faults = list(found["faults"])
@@ -43,17 +43,6 @@ class VerifiedPackets(dg.ConfigurableIOManager):
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         raise NotImplementedError("a consumer writes no packets")
-
-    def _folder_of(self, context: dg.InputContext) -> Path:
-        """Return the newest folder of a revision's packets; which one counts is for it to prove."""
-        folders = sorted(Path(self.packets_folder).glob(f"{context.partition_key}*"))
-        folders = [one for one in folders if (one / "SHA256SUMS").is_file()]
-        if not folders:
-            raise dg.Failure(
-                description=f"No packet of {context.partition_key} in {self.packets_folder}",
-                allow_retries=False,
-            )
-        return max(folders, key=lambda one: one.stat().st_mtime_ns)
 
 
 release_packet = dg.AssetSpec(

@@ -213,7 +213,7 @@ def _print_bill(bill: Bill, settings: Settings) -> None:
     rows: list[tuple[str, str]] = [
         (
             "worst case",
-            f"{bill.trials} trials x {bill.attempts // bill.trials} attempts, none pruned, all slow",
+            f"{bill.trials} trials x {bill.attempts // bill.trials} attempts, all of them slow",
         ),
         ("every trial once", f"{bill.one_attempt_each_hours:.2f} accelerator-hours"),
         ("kept for rerun, reference, final", f"{bill.after_search_hours:.2f} accelerator-hours"),

@@ -1,0 +1,108 @@
+"""Settings: where a search keeps its things and how many workers it uses.
+
+Read from the environment; none of it changes an answer, what does stands in the plan. Loading this
+file also turns off every library's telemetry, before any of them is imported.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from parcel_assets.core.errors import SettingError
+
+# nothing here reports to anybody; the libraries read these when they are imported
+TELEMETRY_OFF = {
+    "DAGSTER_DISABLE_TELEMETRY": "1",
+    "GX_ANALYTICS_ENABLED": "false",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "DO_NOT_TRACK": "1",
+}
+for _name, _value in TELEMETRY_OFF.items():
+    os.environ.setdefault(_name, _value)
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where a search keeps its things, and how many workers; none of it changes an answer."""
+
+    data: Path
+    workers: int
+    ledger_url: str
+    plans: Path
+    archives: Path
+    store: Path
+    keys: Path
+    vault: Path
+    custodian: Path
+    packets: Path
+    registry: Path
+    logs: Path
+    dagster_home: Path
+
+    @classmethod
+    def read(
+        cls,
+        environment: Mapping[str, str] | None = None,
+        *,
+        data: Path | str | None = None,
+        workers: int | None = None,
+    ) -> Self:
+        """Return the settings of an environment; arguments win over variables.
+
+        Raises SettingError where a variable does not hold what it must.
+        """
+        env = os.environ if environment is None else environment
+        root = Path(data or env.get("PARCEL_ASSETS_DATA") or _usual_data_folder()).absolute()
+
+        def folder(name: str) -> Path:
+            return Path(env.get(f"PARCEL_ASSETS_{name.upper()}") or root / name).absolute()
+
+        return cls(
+            data=root,
+            workers=workers if workers is not None else _workers(env),
+            ledger_url=env.get("PARCEL_ASSETS_LEDGER_URL") or f"sqlite:///{root / 'ledger.sqlite'}",
+            plans=folder("plans"),
+            archives=folder("archives"),
+            store=folder("store"),
+            keys=folder("keys"),
+            vault=folder("vault"),
+            custodian=folder("custodian"),
+            packets=folder("packets"),
+            registry=folder("registry"),
+            logs=folder("logs"),
+            dagster_home=Path(env.get("DAGSTER_HOME") or root / "dagster").absolute(),
+        )
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that make a child process read these same settings."""
+        return {
+            "PARCEL_ASSETS_DATA": str(self.data),
+            "PARCEL_ASSETS_WORKERS": str(self.workers),
+            "DAGSTER_HOME": str(self.dagster_home),
+        }
+
+
+def _usual_data_folder() -> Path:
+    """Return ./data where it holds plans, else the data folder of the checkout, else ./data."""
+    here, checkout = Path.cwd() / "data", REPOSITORY / "data"
+    if not (here / "plans").is_dir() and (checkout / "plans").is_dir():
+        return checkout
+    return here
+
+
+def _workers(env: Mapping[str, str]) -> int:
+    text = env.get("PARCEL_ASSETS_WORKERS", "")
+    if not text:
+        return min(2, os.cpu_count() or 1)
+    if not text.isdecimal() or int(text) < 1:
+        raise SettingError(
+            repr(text),
+            expected="a whole number of workers, at least 1",
+            where="PARCEL_ASSETS_WORKERS",
+            remedy="Set it to the number of trials that may run at once, or unset it.",
+        )
+    return int(text)
