@@ -140,23 +140,30 @@ def prefix_clash(
         return _involve(history, record, reason, [named])
     recorded = {one.file: one for one in record.checkpoints}
     for file, found in sorted(content.checkpoints.items()):
-        lineage = found.lineage
-        if file in recorded and found.digest != recorded[file].checkpoint:
-            others = [(lineage or {}).get("attempt", "")]
-            reason = f"checkpoint {file} of {record.attempt} is not the file that was reported"
-            return _involve(history, record, reason, others)
-        if lineage is None:
-            if file in recorded:
-                return _involve(history, record, f"checkpoint {file} is unreadable")
-            continue  # a torn file that nobody reported
-        if lineage.get("attempt") != record.attempt or lineage.get("subject") != record.subject:
-            named = lineage.get("attempt", "")
-            reason = f"a checkpoint of {named or 'nobody'} lies in the prefix of {record.attempt}"
-            return _involve(history, record, reason, [named])
+        fault = _file_fault(record, file, found, recorded.get(file))
+        if fault is not None:
+            return _involve(history, record, fault, [(found.lineage or {}).get("attempt", "")])
     missing = sorted(set(recorded) - set(content.checkpoints))
     if missing:
         return _involve(history, record, f"checkpoint {missing[0]} of {record.attempt} is gone")
     return {}
+
+
+def _file_fault(
+    record: AttemptRecord, file: str, found: CheckpointFile, reported: CheckpointSaved | None
+) -> str | None:
+    """Return what is wrong with one file below an attempt's prefix, or None."""
+    if reported is not None and found.digest != reported.checkpoint:
+        return f"checkpoint {file} of {record.attempt} is not the file that was reported"
+    if found.lineage is None:  # a torn file that nobody reported is none at all
+        return None if reported is None else f"checkpoint {file} of {record.attempt} is unreadable"
+    if (found.lineage.get("attempt"), found.lineage.get("subject")) == (
+        record.attempt,
+        record.subject,
+    ):
+        return None
+    writer = found.lineage.get("attempt") or "nobody"
+    return f"a checkpoint of {writer} lies in the prefix of {record.attempt}"
 
 
 def chain_clash(history: History, record: AttemptRecord) -> dict[str, str]:

@@ -1,11 +1,10 @@
-"""What a worker may say about an attempt, read strictly; deciding what follows is left to others."""
+"""What a worker may say about an attempt, read strictly; what follows is decided elsewhere."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Digest = str
-HexDigest = Field(pattern=r"^[0-9a-f]{64}$")
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class AttemptMessage(BaseModel):
@@ -22,16 +21,16 @@ class MilestoneMessage(AttemptMessage):
     """Scores at a step: their file below the prefix, their digest, and what was scored."""
 
     photos_seen: int
-    subset: Digest = HexDigest
+    subset: Digest
     file: str
-    scores: Digest = HexDigest
+    scores: Digest
 
 
 class CheckpointMessage(AttemptMessage):
     """A checkpoint was written below the prefix."""
 
     file: str
-    checkpoint: Digest = HexDigest
+    checkpoint: Digest
     parent: str | None = None
 
 
@@ -39,7 +38,7 @@ class FinishedMessage(AttemptMessage):
     """The last step is done and the weights are written below the prefix."""
 
     file: str
-    model: Digest = HexDigest
+    model: Digest
 
 
 class FailedMessage(AttemptMessage):

@@ -1,0 +1,157 @@
+"""Trainings after the search: reruns and the reference, under the same rules as trials.
+
+Each is reserved, charged and recorded like a trial's attempt, resumes nothing (H3) and is compared
+with nothing. Which trainings there are is decided by the selection.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from parcel_assets.core.errors import HoldError, LedgerError, TrainingError
+from parcel_assets.core.evidence import SplitBody
+from parcel_assets.core.ledger import Lease
+from parcel_assets.core.plan import Plan
+from parcel_assets.core.ports import Ports
+from parcel_assets.core.search_charges import Room, room_for
+from parcel_assets.core.space import Scalar
+from parcel_assets.core.trial import Cut, Purpose, TrialState
+from parcel_assets.steps.dispatch_desk import Desk
+from parcel_assets.steps.dispatch_loop import Dispatcher, Task
+from parcel_assets.steps.dispatch_settle import settle_leftovers
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One training to do; `subject` names it in the ledger, once per revision."""
+
+    subject: str
+    purpose: Purpose
+    configuration: Mapping[str, Scalar]
+    seed: int
+    cut_table: tuple[Cut, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What a training gave: `model` and `scores` are store digests, scores of all validation."""
+
+    subject: str
+    attempt: str
+    model: str
+    scores: str
+    cost_per_1000: float
+    threshold: float
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    *,
+    plan: Plan,
+    lease: Lease,
+    ports: Ports,
+    split: SplitBody,
+    workers: int,
+) -> dict[str, JobResult]:
+    """Train what the ledger does not already show completed; return every result by subject.
+
+    The first job of each worker runs in a fresh process. Raises TrainingError where a job used up
+    its attempts, HoldError where the cap leaves no room.
+    """
+    desk = Desk(plan, plan.digest, lease, ports, split)
+    settle_leftovers(desk, "its coordinator was lost")
+    work = _Jobs(desk, jobs)
+    if not work.finished():
+        if desk.state.identity is None:
+            raise LedgerError(
+                "no search in this revision",
+                expected="a search first: its workers' identity is what reruns must equal",
+                where=f"ledger of {desk.revision}",
+                remedy="Materialize trial_batches first.",
+            )
+        count = min(workers, len(work.missing))
+        Dispatcher(desk, work, ports.open_engine(), count).run()
+    return {job.subject: _result(desk, job) for job in jobs}
+
+
+class _Jobs:
+    """The work of a list of jobs, in their order."""
+
+    def __init__(self, desk: Desk, jobs: Sequence[Job]) -> None:
+        self._desk = desk
+        self._jobs = jobs
+        self._told: tuple[int, int] | None = None
+
+    def _state(self, job: Job) -> TrialState:
+        record = self._desk.state.subjects.get(job.subject)
+        attempts = self._desk.plan.search.attempts_per_trial
+        return TrialState.WAITING if record is None else record.state(attempts)
+
+    @property
+    def missing(self) -> list[Job]:
+        """The jobs that are not completed."""
+        return [job for job in self._jobs if self._state(job) != TrialState.COMPLETED]
+
+    def advance(self) -> None:
+        """Raise TrainingError where a job can no longer complete."""
+        for job in self.missing:
+            if self._state(job) in {TrialState.FAILED, TrialState.QUARANTINED}:
+                last = self._desk.state.subjects[job.subject].attempts[-1]
+                assert last.ended is not None
+                raise TrainingError(
+                    f"{job.subject} {self._state(job)}: {last.quarantined or last.ended.reason}",
+                    expected="a training that completes within its attempts",
+                    where=f"{job.purpose} of {self._desk.revision}",
+                    remedy="Look at the worker's log; a training that completed once must again.",
+                    subject=job.subject,
+                )
+
+    def next_task(self) -> Task | None:
+        """Return the first waiting job that the cap has room for."""
+        for job in self._jobs:
+            if self._state(job) == TrialState.WAITING:
+                return self._task(job)
+        return None
+
+    def _task(self, job: Job) -> Task | None:
+        room = room_for(self._desk.plan, self._desk.state, job.purpose)
+        if room == Room.NO:
+            raise HoldError(
+                f"no accelerator-seconds left for {job.subject}",
+                expected=f"{self._desk.plan.search.trial_seconds_maximum:g} under the cap",
+                where=f"{job.purpose} of {self._desk.revision}",
+                remedy="Lost attempts used the share up; plan a new search revision.",
+                hold="hold:budget",
+            )
+        if room == Room.LATER:
+            return None
+        return Task(job.subject, job.purpose, job.configuration, job.seed)
+
+    def finished(self) -> bool:
+        """Say whether every job is completed."""
+        return not self.missing
+
+    def report_progress(self) -> None:
+        """Tell how many jobs are done, when that changes."""
+        facts = (len(self._jobs) - len(self.missing), len(self._jobs))
+        if facts != self._told:
+            self._told = facts
+            stage = {"stage": "selected_rerun", "done": facts[0], "total": facts[1]}
+            self._desk.ports.notify("progress", stage)
+
+
+def _result(desk: Desk, job: Job) -> JobResult:
+    record = desk.state.subjects[job.subject].finished
+    assert record is not None
+    assert record.ended is not None
+    report = record.reports[desk.plan.training.steps]
+    assert record.ended.model is not None
+    assert report.cost_per_1000 is not None
+    assert report.threshold is not None
+    return JobResult(
+        job.subject,
+        record.attempt,
+        record.ended.model,
+        report.scores,
+        report.cost_per_1000,
+        report.threshold,
+    )

@@ -1,0 +1,183 @@
+"""What a coordinator works with: plan, lease, ledger state, validation labels, stored files.
+
+Recording an event and folding it are one act here, so that what is decided on is always what the
+ledger says. What is decided is left to the rules in `core` and to `dispatch`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from parcel_assets.core.attempts import AttemptRecord
+from parcel_assets.core.codec import digest_bytes
+from parcel_assets.core.errors import CheckpointError, SplitError
+from parcel_assets.core.evidence import SplitBody
+from parcel_assets.core.ledger import Kind, Lease
+from parcel_assets.core.lineage import (
+    HEADER_BYTES_MAXIMUM,
+    LENGTH_BYTES,
+    CheckpointFile,
+    PrefixContent,
+    is_below_prefix,
+    read_lineage_header,
+)
+from parcel_assets.core.plan import Plan
+from parcel_assets.core.ports import Pixels, Ports
+from parcel_assets.core.search import SearchState, fold_search
+from parcel_assets.core.statistics import (
+    Costs,
+    choose_threshold,
+    estimate_cost,
+    review_decisions,
+    shipment_codes,
+)
+from parcel_assets.core.table import unpack_scores
+from parcel_assets.steps.worker import OWNER_FILE, PARTS, milestone_rows, subset_digests
+
+
+@dataclass(slots=True)
+class Desk:
+    """One revision at work under one lease."""
+
+    plan: Plan
+    plan_digest: str
+    lease: Lease
+    ports: Ports
+    split: SplitBody
+    state: SearchState = field(init=False)
+    labels: "Labels" = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.state = fold_search(self.plan, self.ports.ledger.events(self.revision))
+        rows = self.ports.store.get_document(self.split.parts["validation"].rows)
+        self.labels = Labels(self.plan, rows)
+
+    @property
+    def revision(self) -> str:
+        """The search revision."""
+        return self.lease.revision
+
+    def record(self, *entries: tuple[Kind, Mapping[str, Any]]) -> None:
+        """Append events durably, in one transaction, and fold them."""
+        for event in self.ports.ledger.append(self.lease, entries):
+            self.state.apply(event)
+
+    def now(self) -> float:
+        """Return the ledger's clock."""
+        return self.ports.ledger.now()
+
+    def files(self) -> dict[str, str]:
+        """Return the local paths of what workers load: pixels and rows, never the holdout's."""
+        found = {}
+        for part in PARTS:
+            array = self.split.parts[part]
+            found[f"{part}_pixels"] = str(self.ports.store.path(array.pixels))
+            found[f"{part}_rows"] = str(self.ports.store.path(array.rows))
+        return found
+
+    def pixels(self) -> dict[str, Pixels]:
+        """Return the pixels of the parts that workers load, mapped from their files."""
+        files = self.files()
+        return {
+            part: np.load(files[f"{part}_pixels"], mmap_mode="r", allow_pickle=False)
+            for part in PARTS
+        }
+
+    def measure_identity(self) -> dict[str, str]:
+        """Measure what a worker on this machine, on this split, would be."""
+        identity = self.ports.measure_identity(self.plan.document(), self.files())
+        if self.plan.worker.image != "record":
+            identity["image"] = self.plan.worker.image
+        return identity
+
+    # ---- files of attempts ----------------------------------------------------------------------
+
+    def attempt_file(self, record: AttemptRecord, file: str) -> Path:
+        """Return the path of an attempt's file; raises CheckpointError outside its prefix."""
+        folder = self.ports.store.prefix_path(record.started.prefix)
+        path = folder / file
+        if not is_below_prefix(file) or not path.resolve().is_relative_to(folder.resolve()):
+            raise CheckpointError(
+                repr(file),
+                expected="a file below the attempt's own prefix",
+                where=f"prefix of {record.attempt}",
+                remedy="The attempt is quarantined: its worker writes where it must not.",
+            )
+        return path
+
+    def prefix_content(self, record: AttemptRecord) -> PrefixContent:
+        """Return what lies below an attempt's prefix now."""
+        folder = self.ports.store.prefix_path(record.started.prefix)
+        marker = folder / OWNER_FILE
+        owner = _read_marker(marker) if marker.exists() else None
+        found = {
+            path.relative_to(folder).as_posix(): read_checkpoint_file(path)
+            for path in sorted(folder.rglob("*.safetensors"))
+            if not path.name.startswith(".")  # half-written: nobody reported it
+        }
+        return PrefixContent(owner, found)
+
+
+def _read_marker(marker: Path) -> dict[str, Any]:
+    try:
+        owner = json.loads(marker.read_bytes())
+    except ValueError:
+        owner = None
+    return owner if isinstance(owner, dict) else {}
+
+
+def read_checkpoint_file(path: Path) -> CheckpointFile:
+    """Return a file's digest and lineage; None where there is none: torn, or finished weights."""
+    content = path.read_bytes()
+    try:
+        lineage = read_lineage_header(content[: LENGTH_BYTES + HEADER_BYTES_MAXIMUM], str(path))
+    except CheckpointError:
+        return CheckpointFile(digest_bytes(content), None)
+    return CheckpointFile(digest_bytes(content), lineage or None)
+
+
+class Labels:
+    """Validation labels, and the cost of scores against them under the plan's one policy.
+
+    Raises SplitError where a milestone's photos lack damaged or intact ones: no cost could be told.
+    """
+
+    def __init__(self, plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._plan = plan
+        self._costs = Costs(plan.metric.missed_damage, plan.metric.needless_review)
+        self._damaged = np.array([bool(row["damaged"]) for row in rows], dtype=np.bool_)
+        shipments = [str(row["shipment_id"]) for row in rows]
+        self._shipments: npt.NDArray[np.int64] = shipment_codes(shipments)
+        self.rows = milestone_rows(plan, shipments)
+        self.subsets = subset_digests([str(row["photo_id"]) for row in rows], self.rows)
+        for step, chosen in self.rows.items():
+            damaged = int(self._damaged[chosen].sum())
+            if damaged in {0, len(chosen)}:
+                raise SplitError(
+                    f"{damaged} damaged photos among the {len(chosen)} scored at step {step}",
+                    expected="damaged and intact ones",
+                    where="validation part",
+                    remedy="Raise metric.milestone_fraction or the validation part's size, under "
+                    "a new search revision.",
+                )
+
+    def judge(self, step: int, content: bytes) -> tuple[float | None, float | None]:
+        """Return cost per 1,000 photos and threshold of stored scores; None where not finite.
+
+        Raises StorageError where they are not the scores of the milestone's photos.
+        """
+        chosen = self.rows[step]
+        scores = unpack_scores(content, len(chosen))
+        if not np.isfinite(scores).all():
+            return None, None
+        damaged = self._damaged[chosen]
+        points = self._plan.metric.threshold_grid_points
+        threshold = choose_threshold(scores, damaged, self._costs, points)
+        review = review_decisions(scores, threshold)
+        estimate = estimate_cost(review, damaged, self._shipments[chosen], self._costs)
+        return estimate.cost_per_1000, threshold

@@ -1,0 +1,240 @@
+"""The search: batches opened, dispatched, verified and closed until the budget or the cap ends it.
+
+Every rule is asked of `core`; this file only carries out what is decided and resumes from the
+ledger after any kill. Its evidence says how the search went; the ledger has every detail.
+"""
+
+from parcel_assets.core.errors import AdmissionError
+from parcel_assets.core.evidence import SearchBody
+from parcel_assets.core.identity import first_difference_of
+from parcel_assets.core.ledger import Kind
+from parcel_assets.core.lineage import chain_clash, prefix_clash
+from parcel_assets.core.ports import Ports
+from parcel_assets.core.search_batches import (
+    REDRAWS_MAXIMUM,
+    SETTLED,
+    batch_seed,
+    batch_size,
+    batches_to_close,
+    cut_table,
+    fresh_configurations,
+    next_batch,
+    number_trials,
+    past_trials,
+)
+from parcel_assets.core.search_charges import Room, room_for
+from parcel_assets.core.search_rules import end_reason, next_trial
+from parcel_assets.core.space import Scalar
+from parcel_assets.core.stage import Evidence, Stage
+from parcel_assets.core.trial import Batch
+from parcel_assets.steps.admission import open_stage
+from parcel_assets.steps.dispatch_desk import Desk
+from parcel_assets.steps.dispatch_loop import Dispatcher, Task
+from parcel_assets.steps.dispatch_settle import settle_leftovers
+
+PROGRESS_SECONDS = 0.5
+
+
+def run_trial_batches(revision: str, ports: Ports) -> Evidence:
+    """Run or resume the search of a revision to its end and return its evidence.
+
+    Raises IdentityError where no worker is what the plan says, LeaseHeldError while another process
+    runs the search, SettingError where the machine gives way; all of them lose nothing.
+    """
+    with open_stage(Stage.SEARCH, revision, ports) as session:
+        if session.existing is not None:
+            return session.existing
+        chain = session.chain
+        desk = Desk(chain.plan, chain.plan_digest, session.lease, ports, chain.split)
+        settle_leftovers(desk, "its coordinator was lost")
+        _freeze_identity(desk)
+        search = Search(desk)
+        if not search.finished():
+            budget = desk.plan.search.budget_trials
+            settled = sum(desk.state.trials_by_state.get(str(one), 0) for one in SETTLED)
+            count = max(1, min(ports.workers, budget - settled))
+            dispatcher = Dispatcher(desk, search, ports.open_engine(), count)
+            search.dispatcher = dispatcher
+            dispatcher.run()
+        return session.record(search_body(desk))
+
+
+def _freeze_identity(desk: Desk) -> None:
+    """Freeze the workers' identity before the first dispatch; refuse another split or snapshot."""
+    measured = desk.measure_identity()
+    frozen = desk.state.identity
+    if frozen is None:
+        entry = {
+            "identity": measured,
+            "reserved_after_seconds": desk.plan.after_search_seconds,
+        }
+        desk.record((Kind.SEARCH_OPENED, entry))
+        return
+    data = {"snapshot", "split", *(name for name in frozen if name.endswith(("_pixels", "_rows")))}
+    difference = first_difference_of(
+        {name: frozen[name] for name in data},
+        {name: measured.get(name, "nothing") for name in data},
+    )
+    if difference is not None:
+        raise AdmissionError(
+            f"{difference.field} = {difference.found}",
+            expected=f"{difference.expected}, under which this search was opened",
+            where=f"trial_batches of {desk.revision}",
+            remedy="A search does not change its data. Plan a new search revision.",
+            gate="evidence",
+            gate_stage=str(Stage.SPLIT),
+            hold=None,
+        )
+
+
+class Search:
+    """The work of a search, in the order of the budget's slots."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.dispatcher: Dispatcher | None = None
+        self._space_exhausted = False
+        self._began_at = desk.now()
+        self._told_at = 0.0
+        self._settled_before = self._settled
+
+    # ---- the work -------------------------------------------------------------------------------
+
+    def finished(self) -> bool:
+        """Say whether the search has ended."""
+        return self.desk.state.ended is not None
+
+    def next_task(self) -> Task | None:
+        """Return the waiting trial of the lowest number if the cap has room for it."""
+        desk = self.desk
+        trial = next_trial(desk.state)
+        if trial is None or room_for(desk.plan, desk.state, "search") != Room.YES:
+            return None
+        return Task(trial.trial_id, "search", trial.configuration, trial.seed)
+
+    def advance(self) -> None:
+        """Close what is settled and verified, open what may open, end what is over."""
+        desk = self.desk
+        for batch in batches_to_close(desk.state):
+            self._close(batch)
+        while not self._space_exhausted and next_batch(desk.plan, desk.state) is not None:
+            self._open()
+        cap_reached = room_for(desk.plan, desk.state, "search") == Room.NO
+        reason = end_reason(
+            desk.plan,
+            desk.state,
+            space_exhausted=self._space_exhausted,
+            cap_reached=cap_reached,
+        )
+        if reason is not None and not self._verify_open_batches():
+            desk.record((Kind.SEARCH_ENDED, {"reason": reason}))
+
+    def _close(self, batch: int) -> None:
+        """Close a batch whose lineages verify; else quarantine, and its trials run again (S6)."""
+        if not self._quarantine_clashes(batch):
+            self.desk.record((Kind.BATCH_CLOSED, {"batch": batch}))
+
+    def _verify_open_batches(self) -> bool:
+        """Verify the batches that the cap leaves unfinished; say whether anything was found."""
+        state = self.desk.state
+        left = [batch for batch in state.batches if batch not in state.closed_batches]
+        return any(self._quarantine_clashes(batch) for batch in left)
+
+    def _quarantine_clashes(self, batch: int) -> bool:
+        """Compare ledger, files below the prefixes and parents; say whether they disagreed."""
+        desk = self.desk
+        clashes: dict[str, str] = {}
+        for trial in desk.state.batches[batch].trials:
+            for record in desk.state.subjects[trial.trial_id].clean_attempts:
+                clashes |= chain_clash(desk.state, record)
+                content = desk.prefix_content(record)
+                clashes |= prefix_clash(desk.state, desk.revision, record, content)
+        if clashes:
+            assert self.dispatcher is not None
+            self.dispatcher.quarantine(clashes)
+        return bool(clashes)
+
+    def _open(self) -> None:
+        """Propose the next batch from what it may know, and freeze it with its cut table."""
+        desk = self.desk
+        number = next_batch(desk.plan, desk.state)
+        assert number is not None
+        configurations = self._propose(number, batch_size(desk.plan, desk.state))
+        if not configurations:
+            self._space_exhausted = True
+            return
+        batch = Batch(
+            batch=number,
+            trials=number_trials(desk.plan, desk.state, configurations),
+            cut_table=cut_table(desk.plan, desk.state, number),
+        )
+        desk.record((Kind.BATCH_OPENED, batch.document()))
+
+    def _propose(self, batch: int, size: int) -> list[dict[str, Scalar]]:
+        plan, state = self.desk.plan, self.desk.state
+        sampler = self.desk.ports.sampler(plan.search.sampler)
+        past = past_trials(plan, state, batch)
+        taken: list[dict[str, Scalar]] = []
+        earlier = [one.configuration for one in past]
+        for redraw in range(REDRAWS_MAXIMUM):
+            seed = batch_seed(plan, batch, redraw)
+            missing = size - len(taken)
+            offered = sampler.propose(plan, seed=seed, past=past, count=missing)
+            taken += fresh_configurations(plan, offered, [*earlier, *taken])
+            if not offered or len(taken) >= size:
+                break
+        return taken[:size]
+
+    # ---- progress -------------------------------------------------------------------------------
+
+    @property
+    def _settled(self) -> int:
+        counts = self.desk.state.trials_by_state
+        return sum(counts.get(str(state), 0) for state in SETTLED)
+
+    def report_progress(self) -> None:
+        """Tell how far the search is, at most twice a second."""
+        desk = self.desk
+        now = desk.now()
+        if now - self._told_at < PROGRESS_SECONDS:
+            return
+        self._told_at = now
+        state, done, budget = desk.state, self._settled, desk.plan.search.budget_trials
+        new = done - self._settled_before
+        left = (now - self._began_at) / new * (budget - done) if new else None
+        desk.ports.notify(
+            "progress",
+            {
+                "stage": str(Stage.SEARCH),
+                "done": done,
+                "total": budget,
+                "batch": len(state.batches),
+                "trials_by_state": state.trials_by_state,
+                "best_trial": state.best_trial,
+                "best_cost_per_1000": state.best_cost_per_1000,
+                "charged_seconds": sum(state.charged_seconds_by_purpose.values()),
+                "cap_seconds": desk.plan.cap_seconds,
+                "left_seconds": left,
+            },
+        )
+
+
+def search_body(desk: Desk) -> SearchBody:
+    """Return what the evidence says of a search that has ended."""
+    state = desk.state
+    assert state.ended is not None
+    return SearchBody(
+        ended=state.ended,
+        budget_trials=desk.plan.search.budget_trials,
+        started_trials=state.started,
+        unstarted_trials=state.unstarted,
+        trials_by_state=state.trials_by_state,
+        attempts_by_state=state.attempts_by_state,
+        charged_seconds_by_purpose=dict(state.charged_seconds_by_purpose),
+        cap_seconds=desk.plan.cap_seconds,
+        steps_trained=state.steps_trained,
+        steps_saved_by_pruning=state.steps_saved_by_pruning,
+        best_trial=state.best_trial,
+        best_cost_per_1000=state.best_cost_per_1000,
+        ledger_head=state.head,
+    )
