@@ -92,6 +92,12 @@ class SnapshotPlan(Section):
     bad_rows: Literal["refuse", "leave_out"] = "refuse"
     images: ImageRules = ImageRules()
 
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """The words that slices may use: mapped columns, under our names where we have one."""
+        own = [n for n in ("damage_type", "camera_class") if getattr(self.columns, n) is not None]
+        return (*own, *self.columns.further)
+
 
 class MinimumSupport(Section):
     """What a part must hold before anything trains; without a dimension it is the whole part."""
@@ -337,9 +343,7 @@ class Plan(Section):
     @property
     def dimensions(self) -> tuple[str, ...]:
         """The words that slices may use: mapped columns, under our names where we have one."""
-        columns = self.snapshot.columns
-        own = [n for n in ("damage_type", "camera_class") if getattr(columns, n) is not None]
-        return (*own, *columns.further)
+        return self.snapshot.dimensions
 
     @property
     def cap_seconds(self) -> float:

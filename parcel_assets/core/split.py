@@ -10,7 +10,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +21,13 @@ from parcel_assets.core.plan import MinimumSupport, SplitPlan
 from parcel_assets.core.ports import PartData, Pixels
 from parcel_assets.core.snapshot import Label, Photo
 
-PARTS = ("train", "validation", "holdout")
+Component = tuple[str, ...]
+Part = Literal["train", "validation", "holdout"]
+PARTS: tuple[Part, ...] = ("train", "validation", "holdout")
 HASH_RANGE = 10_000  # fractions of the parts are exact to one in so many
 LABEL_DIMENSION = "label"
 DAMAGE_DIMENSION = "damage_type"
 
-Component = tuple[str, ...]
 Row = Mapping[str, Any]
 
 

@@ -1,0 +1,190 @@
+"""The parts that `steps.data` deals: their labels checked, written once, the holdout's sealed.
+
+Decides what leaves the custodian: labelled rows of train and validation, the holdout's rows without
+labels, and pictures whose captions tell no label that could be a holdout's.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from parcel_assets.core.errors import SplitError
+from parcel_assets.core.evidence import ArrayPart
+from parcel_assets.core.ledger import Kind, last_of
+from parcel_assets.core.plan import MinimumSupport, Plan
+from parcel_assets.core.ports import Pixels, Ports, Sealed
+from parcel_assets.core.snapshot import Label, Photo
+from parcel_assets.core.split import (
+    PARTS,
+    Assignment,
+    assign_components,
+    find_components,
+    photo_row,
+)
+from parcel_assets.core.stage import Stage
+from parcel_assets.steps.admission import StageSession
+from parcel_assets.steps.custody import Custody, write_pixels
+from parcel_assets.steps.reading import Reading, archive_changed, labels_changed, read_archive
+
+SHEET_PHOTOS = 24
+SHEET_COLUMNS = 8
+SHEET_TYPES = 10  # kinds of damage on a split's sheet, one row of photos each
+
+Pairs = dict[str, list[tuple[Photo, Label]]]
+
+
+def photo_progress(ports: Ports, session: StageSession | None = None) -> Callable[[int, int], None]:
+    """Return a listener that tells of photos read, and keeps the stage's lease alive."""
+
+    def tell(done: int, total: int) -> None:
+        if session is not None:
+            ports.ledger.renew(session.lease)
+        facts = {"stage": str(Stage.SNAPSHOT), "done": done, "total": total, "unit": "photos"}
+        ports.notify("progress", facts)
+
+    return tell
+
+
+def committed_labels(
+    session: StageSession, photos: Sequence[Photo], commitment: str, custody: Custody
+) -> list[Label]:
+    """Return the labels as the table has them now, if they are those that the pin committed to.
+
+    Raises SnapshotChangedError where they are not, SplitError where the salt is gone.
+    """
+    plan, ports = session.chain.plan, session.ports
+    source = ports.open_source(plan.snapshot, plan.preprocess.image_size_pixels)
+    now = {label.photo_id: label for label in source.read_labels()}
+    labels = [now[photo.photo_id] for photo in photos if photo.photo_id in now]
+    found = custody.commitment_of(session.chain.revision, labels)
+    if found is None:
+        raise SplitError(
+            "no salt for the label commitment",
+            expected="the salt that the pin left in the custodian's folder",
+            where=f"custodian's folder, {session.chain.revision}",
+            remedy="Materialize pinned_snapshot again: it commits to the labels anew.",
+        )
+    if found != commitment:
+        raise labels_changed(plan.snapshot)
+    return labels
+
+
+def assign_shipments(session: StageSession, photos: Sequence[Photo]) -> Assignment:
+    """Deal components to parts, and enter them in the archive's register (D3)."""
+    plan, ledger = session.chain.plan, session.ports.ledger
+    archive = plan.snapshot.archive
+    components = find_components(photos)
+    assignment = assign_components(components, plan.split, ledger.assignments(archive))
+    ledger.assign(session.lease, archive, assignment.part_of)
+    return assignment
+
+
+def pairs_by_part(
+    photos: Sequence[Photo], labels: Sequence[Label], assignment: Assignment
+) -> Pairs:
+    """Return each part's photos with their labels, in photo order; quarantined ones are in none."""
+    part_of = assignment.part_of
+    pairs: Pairs = {part: [] for part in PARTS}
+    for photo, label in zip(photos, labels, strict=True):
+        if photo.shipment_id in part_of:
+            pairs[part_of[photo.shipment_id]].append((photo, label))
+    return pairs
+
+
+def pinned_pixels(session: StageSession, digest: str, custody: Custody) -> Pixels:
+    """Return the small pixels that the pin kept, or decode the archive again."""
+    plan, ports = session.chain.plan, session.ports
+    side = plan.preprocess.image_size_pixels
+    manifest = custody.manifest(digest) or {"pixels": {}}
+    kept = custody.pixels(digest, side, manifest["pixels"].get(str(side)))
+    if kept is not None:
+        return kept
+    reading = read_archive(plan.snapshot, side, ports, photo_progress(ports, session))
+    if reading.digest != digest:
+        raise archive_changed(plan.snapshot, digest, reading, ports)
+    assert reading.pixels is not None  # it was read whole
+    return reading.pixels
+
+
+def write_parts(
+    photos: Sequence[Photo], pairs: Pairs, pixels: Pixels, ports: Ports, custody: Custody
+) -> dict[str, ArrayPart]:
+    """Put each part's pixels and rows into the store; the holdout's rows go without labels."""
+    place = {photo.photo_id: number for number, photo in enumerate(photos)}
+    parts = {}
+    with custody.scratch() as folder:
+        for part, members in pairs.items():
+            rows = np.array([place[photo.photo_id] for photo, _ in members], dtype=np.int64)
+            path = folder / f"{part}.npy"
+            write_pixels(path, pixels, rows)
+            secret = part == "holdout"
+            parts[part] = ArrayPart(
+                photos=len(members),
+                shipments=len({photo.shipment_id for photo, _ in members}),
+                pixels=ports.store.put_file(path, ".npy"),
+                rows=ports.store.put_document(
+                    [photo_row(photo, None if secret else label) for photo, label in members]
+                ),
+            )
+    return parts
+
+
+def seal_holdout(session: StageSession, digest: str, labels: Sequence[Label]) -> Sealed:
+    """Seal the holdout's labels and say so in the ledger, once; the same again changes nothing."""
+    sealed = session.ports.vault.seal(digest, labels)
+    body = {
+        "holdout_digest": digest,
+        "commitment": sealed.commitment,
+        "ciphertext_digest": sealed.ciphertext_digest,
+    }
+    before = last_of(session.chain.events, Kind.HOLDOUT_SEALED)
+    if before is None:
+        session.ports.ledger.append(session.lease, [(Kind.HOLDOUT_SEALED, body)])
+    elif dict(before.body) != body:
+        raise SplitError(
+            f"holdout {digest[:8]} under commitment {sealed.commitment[:8]}",
+            expected=f"holdout {before.body['holdout_digest'][:8]} under commitment "
+            f"{before.body['commitment'][:8]}, as sealed before",
+            where=f"ledger of {session.chain.revision}",
+            remedy="A sealed holdout does not change. Plan a new search revision.",
+        )
+    return sealed
+
+
+def support_minimums(plan: Plan) -> tuple[MinimumSupport, ...]:
+    """Return the plan's minimums, and that no part may be without damaged photos."""
+    asked = {one.part for one in plan.split.minimum if one.dimension is None}
+    usual = [MinimumSupport(part=part, damaged_photos=1) for part in PARTS if part not in asked]
+    return (*usual, *plan.split.minimum)
+
+
+def split_sheet(
+    photos: Sequence[Photo], train: Sequence[tuple[Photo, Label]], pixels: Pixels, ports: Ports
+) -> str:
+    """Draw training photos, a row for each kind of damage, the commonest first."""
+    place = {photo.photo_id: number for number, photo in enumerate(photos)}
+    kinds = Counter(_kind(label) for _, label in train)
+    chosen: list[tuple[Photo, str]] = []
+    for kind, _ in kinds.most_common(SHEET_TYPES):
+        of_kind = [photo for photo, label in train if _kind(label) == kind]
+        chosen += [(photo, kind) for photo in of_kind[:SHEET_COLUMNS]]
+    captions = [f"{kind}\n{photo.attributes.get('camera_class', '')}" for photo, kind in chosen]
+    rows = np.array([place[photo.photo_id] for photo, _ in chosen], dtype=np.int64)
+    sheet = ports.pictures.contact_sheet(pixels[rows], captions, SHEET_COLUMNS)
+    return ports.store.put(sheet, ".png")
+
+
+def _kind(label: Label) -> str:
+    return label.damage_type or ("damaged" if label.damaged else "intact")
+
+
+def snapshot_sheet(reading: Reading, ports: Ports) -> str:
+    """Draw photos from all over the archive; a caption tells no label, it may be a holdout's."""
+    assert reading.pixels is not None  # a new pin always has them
+    count = min(SHEET_PHOTOS, len(reading.photos))
+    chosen = np.linspace(0, len(reading.photos) - 1, count).astype(int)
+    photos = [reading.photos[number] for number in chosen]
+    captions = [f"{one.shipment_id}\n{one.attributes.get('camera_class', '')}" for one in photos]
+    sheet = ports.pictures.contact_sheet(reading.pixels[chosen], captions, SHEET_COLUMNS)
+    return ports.store.put(sheet, ".png")
