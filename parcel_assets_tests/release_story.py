@@ -448,7 +448,9 @@ class _Teller:
                 self._attempt(trial["trial_id"], attempt, end=("failed", 5, "loss is not finite"))
             return
         if number == 21:  # lost with its worker, resumed from its checkpoint
-            parent = self._attempt(trial["trial_id"], 1, end=("expired", 44, "worker lost"))
+            parent = self._attempt(
+                trial["trial_id"], 1, end=("expired", 44, "worker lost"), quality=quality
+            )
             self._train(trial, 2, quality, cut, resume=(40, parent))
             return
         if number == 34:  # quarantined in time, rerun cleanly
@@ -480,25 +482,13 @@ class _Teller:
             if resume and step < resume[0]:
                 continue
             scores = self._scores(quality * share + float(self.random.normal(0, 0.03)))
-            cost, threshold = self._cost(scores)
+            cost, _ = self._cost(scores)
             limit = next((one["cut_cost"] for one in cut if one["step"] == step), None)
             stop = limit is not None and cost > limit
-            digest = self.store.put(pack_scores(scores), ".f32")
             self.wait(4 * share)
             reason = f"{cost:.1f} against a cut of {limit:.1f}" if limit else "nothing to compare"
-            self.say(
-                Kind.MILESTONE_REPORTED,
-                attempt=name,
-                subject=subject,
-                step=step,
-                photos_seen=step * 64,
-                subset_digest=self.subset,
-                scores=digest,
-                cost_per_1000=cost,
-                threshold=threshold,
-                verdict="stop" if stop else "continue",
-                reason=reason,
-            )
+            verdict = "stop" if stop else "continue"
+            self._report(subject, name, step, scores, verdict=verdict, reason=reason)
             last = step
             if stop:
                 break
@@ -551,9 +541,31 @@ class _Teller:
         )
         return digest
 
-    def _attempt(self, subject: str, attempt: int, end: tuple[str, int, str]) -> str:
+    def _report(self, subject: str, name: str, step: int, scores: Scores, **judged: str) -> None:
+        cost, threshold = self._cost(scores)
+        self.say(
+            Kind.MILESTONE_REPORTED,
+            attempt=name,
+            subject=subject,
+            step=step,
+            photos_seen=step * 64,
+            subset_digest=self.subset,
+            scores=self.store.put(pack_scores(scores), ".f32"),
+            cost_per_1000=cost,
+            threshold=threshold,
+            **judged,
+        )
+
+    def _attempt(
+        self, subject: str, attempt: int, end: tuple[str, int, str], quality: float = 0.0
+    ) -> str:
         name = self._start(subject, attempt, "search")
         state, step, reason = end
+        if quality:
+            for milestone, share in ((9, 0.45), (27, 0.75)):
+                scores = self._scores(quality * share)
+                judged = {"verdict": "continue", "reason": "nothing to compare"}
+                self._report(subject, name, milestone, scores, **judged)
         parent = ""
         if step >= 40:
             parent = self._checkpoint(subject, name, 40, None)

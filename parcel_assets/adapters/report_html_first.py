@@ -1,0 +1,322 @@
+"""The report's first page: the verdict and the six things that a release must tell at a glance."""
+
+from typing import Any
+
+from parcel_assets.adapters.report_html_charts import (
+    STATES,
+    rerun_strip,
+    share_bar,
+    trial_squares,
+)
+from parcel_assets.adapters.report_html_parts import (
+    Packet,
+    card,
+    chip,
+    duration,
+    figure_of,
+    mark,
+    number,
+    short_code,
+    shown,
+    source_of,
+)
+from parcel_assets.adapters.report_html_tags import Markup, join, tag
+from parcel_assets.core.packet import (
+    ATTEMPTS_FILE,
+    DECISION_FILE,
+    HOLD_FINAL_EVIDENCE,
+    LINEAGE_FILE,
+    PLAN_FILE,
+    PURPOSES,
+    REJECTED_PERFORMANCE,
+    RELEASED,
+    RELEASED_WITH_WAIVER,
+    SERVING_FILE,
+    TRIALS_FILE,
+    evidence_file,
+    read_json,
+)
+from parcel_assets.core.stage import Stage
+
+WORDS = {
+    RELEASED: ("Released", "good"),
+    RELEASED_WITH_WAIVER: ("Released with a waiver", "wait"),
+    REJECTED_PERFORMANCE: ("Rejected: performance", "bad"),
+    HOLD_FINAL_EVIDENCE: ("Held: too little final evidence", "wait"),
+}
+PURPOSE_WORDS = {
+    "search": "search",
+    "rerun": "reruns",
+    "reference": "reference",
+    "final": "final evaluation",
+}
+OUTCOME_ORDER = ("fail", "insufficient", "pass")
+SLICES_SHOWN = 10
+
+
+def banner(packet: Packet) -> Markup:
+    """Return the verdict in words, with what it rests on."""
+    word, style = WORDS[packet.verdict["verdict"]]
+    final = packet.page["final"]
+    return tag(
+        "div",
+        tag("div", mark(style), word, class_=f"word {style}"),
+        tag("p", packet.verdict["sentence"]),
+        tag("p", number(final["sentence"])),
+        tag(
+            "p",
+            f"Evidence level {packet.verdict['evidence_level']}: "
+            f"{packet.verdict['evidence_level_means']}.",
+            class_="soft small",
+        ),
+        class_=f"verdict {style}",
+        role="status",
+    )
+
+
+def waiver(packet: Packet) -> Markup | None:
+    """Return the quality decision as it was written, or None where nobody had to decide."""
+    if DECISION_FILE not in packet.files:
+        return None
+    decision = read_json(packet.files, DECISION_FILE)
+    seen = decision["numbers_seen"]
+    titles = {
+        "accept": "Waiver: a held slice was accepted",
+        "replace": "The first choice was replaced",
+    }
+    rows = [
+        ("Decided by", f"{decision['name']}, {decision['role']} (names are self-declared)"),
+        ("Scope", decision["scope"] or "none"),
+        ("Expires", decision["expires_on"] or "does not apply"),
+        ("Consequence", seen.get("consequence", "")),
+    ]
+    return tag(
+        "div",
+        tag("h3", titles.get(decision["outcome"], decision["outcome"])),
+        [tag("p", words) for words in seen.get("slices", [])],
+        tag("blockquote", decision["reason"]),
+        tag("dl", [join(tag("dt", name), tag("dd", words)) for name, words in rows]),
+        tag("p", tag("a", DECISION_FILE, href=DECISION_FILE), class_="small"),
+        class_="waiver",
+        id="decision",
+    )
+
+
+def first_page(packet: Packet) -> Markup:
+    """Return the six cards."""
+    return tag(
+        "div",
+        _counts(packet),
+        _compute(packet),
+        _lineage(packet),
+        _rerun(packet),
+        _slices(packet),
+        _serving(packet),
+        class_="cards",
+    )
+
+
+def _counts(packet: Packet) -> Markup:
+    counts = packet.page["counts"]
+    trials, attempts = counts["trials"], counts["attempts"]["search"]
+    present = [state for state in STATES if trials[state]["value"]]
+    legend = [
+        tag("li", tag("i", class_=f"b-{state}"), number(trials[state]), f" {state}")
+        for state in present
+    ]
+    sum_words = " + ".join(str(trials[state]["value"]) for state in present)
+    parts = [f"{one['value']} {state}" for state, one in attempts.items() if state != "total"]
+    shown_parts = [words for words in parts if not words.startswith("0 ")]
+    return card(
+        "Trials and attempts",
+        tag(
+            "div",
+            number(trials["total"]),
+            tag("small", " of ", number(counts["budget_trials"]), " trial slots accounted for"),
+            class_="big",
+        ),
+        tag("div", trial_squares(packet.trials, packet.verdict["selected_trial"]),
+            style="margin:12px 0 2px"),
+        tag("ul", legend, class_="legend"),
+        tag("p", f"{sum_words} = {trials['total']['value']}, the whole budget. "
+            f"The ringed square is the winner.", class_="sum"),
+        tag("p", tag("b", number(attempts["total"]), " attempts"), " at these trials: ",
+            ", ".join(shown_parts), f" = {attempts['total']['value']}.", class_="sum",
+            title=source_of(attempts["total"])),
+        sources=(TRIALS_FILE, ATTEMPTS_FILE, PLAN_FILE),
+    )  # fmt: skip
+
+
+def _compute(packet: Packet) -> Markup:
+    compute = packet.page["compute"]
+    charged = compute["charged_seconds"]
+    cap = float(compute["cap_accelerator_hours"]["value"]) * 3600
+    total = float(charged["total"]["value"])
+    parts = [(name, float(charged[name]["value"])) for name in PURPOSES]
+    legend = [
+        tag("li", tag("i", class_=f"b-{name}"),
+            tag("data", duration(seconds), value=str(seconds), title=source_of(charged[name])),
+            f" {PURPOSE_WORDS[name]}")
+        for name, seconds in parts
+    ]  # fmt: skip
+    left = max(cap - total, 0.0)
+    legend.append(tag("li", tag("i", class_="b-left"), f"{duration(left)} not used"))
+    listed = " + ".join(f"{seconds:.1f}" for _, seconds in parts)
+    saved, done = compute["steps_saved_by_pruning"], compute["steps_trained"]
+    saving = float(saved["value"]) / ((float(saved["value"]) + float(done["value"])) or 1.0)
+    return card(
+        "Compute, charged against the cap",
+        tag("div", tag("data", duration(total), value=str(total),
+            title=source_of(charged["total"])),
+            tag("small", " accelerator time of ", number(compute["cap_accelerator_hours"], "g"),
+                f" h allowed ({total / cap:.0%})"), class_="big"),
+        tag("div", share_bar(parts, cap), style="margin:14px 0 4px"),
+        tag("ul", legend, class_="legend"),
+        tag("p", f"{listed} = {total:.1f} accelerator-seconds.", class_="sum"),
+        tag("p", "Pruning left ", number(saved), f" of {saved['value'] + done['value']} training "
+            f"steps undone, a saving of {saving:.0%}. An accelerator-second is one worker slot for "
+            "one second of the ledger's clock.", class_="sum soft"),
+        sources=(ATTEMPTS_FILE, evidence_file(Stage.SEARCH), PLAN_FILE),
+    )  # fmt: skip
+
+
+def _lineage(packet: Packet) -> Markup:
+    winner = packet.page["winner"]
+    steps = [
+        tag("li", tag("b", number(winner["trial_id"])), ", seed ", number(winner["seed"]),
+            tag("div", _configuration(winner["configuration"]["value"]), class_="small soft"))
+    ]  # fmt: skip
+    steps += [_attempt(one) for one in winner["attempts"]]
+    steps += [
+        tag("li", "Rerun from the pinned snapshot, fresh process: ",
+            tag("code", number(winner["released_attempt"])),
+            tag("div", "parent checkpoint: ",
+                shown(winner["released_parent_checkpoint"]["value"] or "none"),
+                ", as it must be", class_="small soft")),
+        tag("li", "Released weights ", short_code(winner["model"]["value"]),
+            " at threshold ", number(winner["threshold"], ".4f"), class_="end"),
+    ]  # fmt: skip
+    intact = winner["lineage_ok"]["value"] is True
+    return card(
+        "Winner lineage",
+        tag("ol", steps, class_="chain"),
+        tag("p", "Lineage intact." if intact else "Lineage NOT intact.",
+            class_=f"sum {'good' if intact else 'bad'}"),
+        sources=(LINEAGE_FILE, evidence_file(Stage.RERUN)),
+    )  # fmt: skip
+
+
+def _attempt(attempt: dict[str, Any]) -> Markup:
+    saved = [
+        join(", " if place else "", f"step {one['step']['value']} ", short_code(
+            one["checkpoint"]["value"]))
+        for place, one in enumerate(attempt["checkpoints"])
+    ]  # fmt: skip
+    resumed = attempt["resume_step"]["value"]
+    words = f"resumed at step {resumed} from " if resumed else "started from nothing"
+    parent = short_code(attempt["parent_checkpoint"]["value"]) if resumed else None
+    return tag(
+        "li", "Attempt ", tag("code", number(attempt["attempt"])), ": ",
+        number(attempt["state"]), ", ", words, parent,
+        tag("div", "checkpoints: ", saved or "none", class_="small soft"),
+    )  # fmt: skip
+
+
+def _configuration(values: dict[str, Any]) -> str:
+    return " · ".join(
+        f"{name.replace('_', ' ')} {shown(one, '.4g')}" for name, one in values.items()
+    )
+
+
+def _rerun(packet: Packet) -> Markup:
+    rerun = packet.page["rerun"]
+    extra = [float(one["cost_per_1000"]) for one in packet.rerun["extra"]]
+    mean, reach = rerun["mean"]["value"], rerun["tolerance"]["value"]
+    equal = rerun["scores_equal"]["value"] is True
+    words = "Same seed, same scores: the rerun repeats the search to the last digit."
+    if not equal:
+        words = "The rerun's scores differ from the search's by at most "
+        words += f"{rerun['largest_score_difference']['value']:.2g}."
+    return card(
+        "Rerun tolerance",
+        tag(
+            "div",
+            figure_of("released run", number(rerun["own_cost_per_1000"])),
+            figure_of(f"mean of {len(extra)} extra seeds", number(rerun["mean"])),
+            figure_of("tolerance", join("± ", number(rerun["tolerance"]))),
+            class_="figures",
+        ),
+        rerun_strip(
+            float(rerun["own_cost_per_1000"]["value"]),
+            extra,
+            float(packet.rerun["selected_cost_per_1000"]),
+            mean,
+            reach,
+        ),
+        tag("p", words, class_="sum", title=rerun["scores_equal"]["source"]),
+        tag("p", number(rerun["sentence"]), class_="sum soft"),
+        tag("p", "Cost per 1,000 photos on validation.", class_="small soft"),
+        sources=(evidence_file(Stage.RERUN), "rerun/rerun.json"),
+    )
+
+
+def _slices(packet: Packet) -> Markup:
+    page = packet.page["slices"]
+    ordered = sorted(
+        page["slices"],
+        key=lambda one: (
+            one["role"]["value"] != "protected",
+            OUTCOME_ORDER.index(one["outcome"]["value"]),
+        ),
+    )
+    items = [
+        tag("li", chip(str(one["outcome"]["value"])),
+            tag("div", number(one["sentence"]),
+                tag("span", " · protected", class_="soft small")
+                if one["role"]["value"] == "protected" else None))
+        for one in ordered[:SLICES_SHOWN]
+    ]  # fmt: skip
+    rest = len(ordered) - len(items)
+    passed = page["protected_passed"]["value"] is True
+    return card(
+        "Slices against the model in use",
+        tag("p", "Every protected slice passes." if passed else "A protected slice does not pass.",
+            class_=f"lead {'good' if passed else 'bad'}", title=page["protected_passed"]["source"]),
+        tag("ul", items, class_="slices"),
+        tag("p", tag("a", f"and {rest} more monitored slices" if rest > 0 else "all in detail",
+            href="#slices"), class_="small"),
+        sources=(evidence_file(Stage.SLICES),),
+        wide=True,
+    )  # fmt: skip
+
+
+def _serving(packet: Packet) -> Markup:
+    serving = packet.page["serving"]
+    conditions = serving["conditions"]["value"]
+    memory = float(serving["peak_memory_bytes"]["value"]) / 2**20
+    listed = (
+        f"{conditions['request']}. {conditions['processor']}, {conditions['threads']} thread of "
+        f"{conditions['processors']} processors, load {conditions['load_average_at_start']} at the "
+        f"start, torch {conditions['torch']}; {serving['requests']['value']} requests."
+    )
+    noisy = serving["noisy"]["value"] is True
+    return card(
+        "Serving estimate",
+        tag(
+            "div",
+            figure_of("one photo, median", number(serving["latency_p50_ms"]), "ms"),
+            figure_of("95 % within", number(serving["latency_p95_ms"]), "ms"),
+            figure_of("in batches of 16", number(serving["batch_photos_per_second"], ".0f"), "/s"),
+            figure_of("peak memory", tag("data", f"{memory:.0f}", value=str(memory),
+                title=serving["peak_memory_bytes"]["source"]), "MiB"),
+            figure_of("model file", f"{serving['model_bytes']['value'] / 1024:.0f}", "KiB"),
+            figure_of("load", number(serving["load_seconds"], ".2f"), "s"),
+            class_="figures",
+        ),
+        tag("p", number(serving["sentence"]), title=serving["replicas"]["source"]),
+        tag("p", "The reading was noisy: its thirds differ by more than 10 %.", class_="wait sum")
+        if noisy else None,
+        tag("p", listed, class_="small soft"),
+        sources=(SERVING_FILE, "environment.json"),
+        wide=True,
+    )  # fmt: skip
