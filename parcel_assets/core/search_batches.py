@@ -199,7 +199,8 @@ def _values_at(state: SearchState, step: int, known: int) -> list[tuple[int, flo
 def _guard(plan: Plan, state: SearchState, step: int, known: int) -> str | None:
     """Return why nothing is pruned at a milestone, judged on the warm-up; None where it may be."""
     warm_up = min(plan.pruning.warm_up_trials, plan.search.budget_trials)
-    if warm_up == 0:
+    floor = plan.pruning.minimum_rank_correlation
+    if warm_up == 0 or floor <= -1:  # no warm-up is declared, or no correlation is too low
         return None
     last_known = max(
         (n for n, one in state.trials.items() if one.batch is not None and one.batch <= known),
@@ -215,7 +216,6 @@ def _guard(plan: Plan, state: SearchState, step: int, known: int) -> str | None:
             if early is not None and final is not None:
                 pairs.append((early, final))
     correlation = rank_correlation(pairs)
-    floor = plan.pruning.minimum_rank_correlation
     if correlation is None:
         return f"no rank correlation in {len(pairs)} completed warm-up trials"
     if correlation < floor:
