@@ -121,8 +121,8 @@ class _CellReader:
 
     def parquet_lines(self) -> Iterator[Entry]:
         """Yield rows under the line numbers they would have as CSV; only text columns hold ids."""
-        import pyarrow  # type: ignore[import-untyped]  # noqa: PLC0415  (heavy, seldom needed)
-        import pyarrow.parquet  # type: ignore[import-untyped]  # noqa: PLC0415  (ships no types)
+        import pyarrow  # noqa: PLC0415  (heavy, seldom needed)
+        import pyarrow.parquet  # noqa: PLC0415
 
         try:
             table = pyarrow.parquet.read_table(self._path)

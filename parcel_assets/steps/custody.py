@@ -1,6 +1,6 @@
 """The custodian's private folder: what pin hands to split, and nobody else may read.
 
-    salts/<revision>.json              the salt of a label commitment, until the split has sealed
+    labels/<revision>.json             mark of the labels, and until the split has sealed the salt
     snapshots/<digest>/manifest.json   what was pinned: photos document, digest of the listing, mark
     snapshots/<digest>/pixels-64.npy   decoded small pixels, until the split has sealed
     marks.key                          the custodian's key: the same labels are known again by it
@@ -44,19 +44,27 @@ class Custody:
     def make_commitment(self, revision: str, labels: Sequence[Label]) -> str:
         """Return the commitment to all labels under a fresh salt, which stays here."""
         salt = secrets.token_bytes(SALT_BYTES)
-        self._write(self._salt_path(revision), canonical_json({"salt": salt.hex()}))
+        kept = {"salt": salt.hex(), "mark": self.mark_of(labels)}
+        self._write(self._labels_path(revision), canonical_json(kept))
         return keyed_digest(salt, label_rows(labels))
 
     def commitment_of(self, revision: str, labels: Sequence[Label]) -> str | None:
         """Return what labels commit to under the kept salt, or None where the salt is gone."""
-        kept = _read_json(self._salt_path(revision))
-        if kept is None:
+        kept = _read_json(self._labels_path(revision))
+        if kept is None or "salt" not in kept:
             return None
         return keyed_digest(bytes.fromhex(kept["salt"]), label_rows(labels))
 
+    def knows_other_labels(self, revision: str, labels: Sequence[Label]) -> bool:
+        """Say whether a revision committed to other labels, as far as this folder remembers."""
+        kept = _read_json(self._labels_path(revision))
+        return kept is not None and kept["mark"] != self.mark_of(labels)
+
     def forget_salt(self, revision: str) -> None:
         """Remove a revision's salt: from now on only the vault can tell a holdout label."""
-        self._salt_path(revision).unlink(missing_ok=True)
+        kept = _read_json(self._labels_path(revision))
+        if kept is not None and "salt" in kept:
+            self._write(self._labels_path(revision), canonical_json({"mark": kept["mark"]}))
 
     def mark_of(self, labels: Sequence[Label]) -> str:
         """Return a mark by which the custodian, and nobody else, knows the same labels again."""
@@ -105,8 +113,8 @@ class Custody:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _salt_path(self, revision: str) -> Path:
-        return self._folder / "salts" / f"{revision}.json"
+    def _labels_path(self, revision: str) -> Path:
+        return self._folder / "labels" / f"{revision}.json"
 
     def _snapshot_path(self, digest: str) -> Path:
         return self._folder / "snapshots" / digest

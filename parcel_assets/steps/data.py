@@ -93,12 +93,11 @@ def pin_snapshot(revision: str, ports: Ports) -> Evidence:
         if reading.digest != section.digest:
             raise archive_changed(section, section.digest, reading, ports)
         if session.existing is not None:
-            body = SnapshotBody.model_validate(session.existing.body)
-            commitment = custody.commitment_of(revision, reading.labels)
-            if commitment not in {None, body.label_commitment}:
+            if custody.knows_other_labels(revision, reading.labels):
                 raise labels_changed(section)
             # a lost salt is made anew while nothing is sealed by it
-            if commitment is not None or Stage.SPLIT in session.chain.evidence:
+            has_salt = custody.commitment_of(revision, reading.labels) is not None
+            if has_salt or Stage.SPLIT in session.chain.evidence:
                 return session.existing
         return session.record(
             _snapshot_body(
