@@ -20,11 +20,12 @@ this contract; nothing else is asked, and this file's `DamageNetwork` is an exam
 - `configure_optimizers()` as Lightning documents it; schedulers count steps
   (`"interval": "step"`).
 
-The trainer itself obeys four knobs for every network: `image_size`, `augmentation` (a
-strength from 0 to 1, or "none", "light", "strong"), `rare_oversampling` and `positive_weight`. Whatever must survive a stop lies in
-parameters, buffers, optimizers, schedulers or `on_save_checkpoint` (tensors, numbers, texts, lists,
-mappings). Randomness comes from torch, numpy or random, which are seeded before each step. The code
-must be importable in the worker; its digest is part of the worker's identity.
+The trainer itself obeys four knobs for every network: `image_size`, `augmentation` (a strength from
+0 to 1, or "none", "light", "strong"), `rare_oversampling` and `positive_weight`. Whatever must
+survive a stop lies in parameters, buffers, optimizers, schedulers or `on_save_checkpoint` (tensors,
+numbers, texts, lists, mappings). Randomness comes from torch, numpy or random, which are seeded
+before each step. The code must be importable in the worker; its digest is part of the worker's
+identity.
 """
 
 import itertools
@@ -40,7 +41,7 @@ from torch.nn import functional
 from parcel_assets.core.errors import TrainingError
 from parcel_assets.core.space import Scalar
 
-DEFAULTS: Mapping[str, Scalar] = {
+DEFAULTS: dict[str, Scalar] = {
     "learning_rate": 3e-3,
     "width": 16,
     "depth": 4,

@@ -1,0 +1,1 @@
+"""Benchmarks against what a user would write instead; run by `make bench`."""
