@@ -169,14 +169,15 @@ class _Teller:
         self.rows = self._photo_rows()
         self.snapshot_digest = digest_value([row["photo_id"] for row in self.rows["train"]])
         self.plan = small_plan(
-            purpose="Find a damage model for the sample parcels that is better than the one in use, "
+            purpose="Find a damage model for the sample parcels that is better than the one in "
+            "use, "
             "corners included.",
             snapshot__digest=self.snapshot_digest,
             snapshot__archive="sample-parcels",
             metric__unit="minutes of work",
             search__cap_accelerator_hours=4.0,
             search__trial_seconds_maximum=120.0,
-            final__target_cost_per_1000=480.0 if outcome != "FAIL" else 300.0,
+            final__target_cost_per_1000=self._target(),
             final__minimum_shipments=200 if outcome != "INSUFFICIENT" else 5000,
             slices__damage_types={"dimension": "damage_type"},
         )
@@ -216,6 +217,11 @@ class _Teller:
         )
         self.wait(2)
 
+    def _target(self) -> float:
+        if self.outcome == "FAIL":
+            return 200.0
+        return 640.0 if self.corners == "lost" else 480.0
+
     # ---- data ----------------------------------------------------------------------------------
 
     def _photo_rows(self) -> dict[str, list[dict[str, Any]]]:
@@ -230,7 +236,7 @@ class _Teller:
                 for frame in range(1, int(self.random.integers(2, 5))):
                     camera = str(self.random.choice(CAMERAS))
                     photo_id = f"images/{number:013d}_{frame}_{camera}.jpg"
-                    row = {
+                    row: dict[str, Any] = {
                         "photo_id": photo_id,
                         "shipment_id": f"{number:013d}",
                         "pixel_digest": digest_bytes(photo_id.encode()),
@@ -245,7 +251,8 @@ class _Teller:
         values = [COLOURS[row.get("damage_type") or ""] for row in rows]
         noise = self.random.integers(0, 60, (len(rows), SIDE, SIDE, 1), dtype=np.uint8)
         flat = np.array(values, dtype=np.uint8).reshape(-1, 1, 1, 1)
-        return np.repeat(flat + noise, 3, axis=3)
+        pixels: Pixels = np.repeat(flat + noise, 3, axis=3)
+        return pixels
 
     def _snapshot(self) -> None:
         everything = [row for part in self.rows.values() for row in part]
@@ -261,7 +268,7 @@ class _Teller:
                 "shipments": len({row["shipment_id"] for row in everything}),
                 "damaged_photos": damaged,
                 "bad_rows": [],
-                "counts": {"camera_class": {name: 1 for name in CAMERAS}},
+                "counts": {"camera_class": dict.fromkeys(CAMERAS, 1)},
                 "contact_sheet": self.store.put(self._sheet(range(12)), ".png"),
                 "decode_version": "story/1",
             },
@@ -328,18 +335,17 @@ class _Teller:
 
     # ---- search --------------------------------------------------------------------------------
 
-    def _scores(self, quality: float, *, corners_lost: bool = False) -> Scores:
+    def _scores(self, quality: float, *, hardness: float = 0.5) -> Scores:
         rows = self.rows["validation"]
         centre = np.array(
             [
-                quality - HARDNESS[row["damage_type"]] * (2.3 if corners_lost else 1.0)
-                if row["damaged"]
-                else -quality
+                quality - hardness * HARDNESS[row["damage_type"]] if row["damaged"] else -quality
                 for row in rows
             ]
         )
         logits = self.shared + centre + self.random.normal(0, 0.55, len(rows))
-        return (1 / (1 + np.exp(-logits))).astype(np.float32)
+        scores: Scores = (1 / (1 + np.exp(-logits))).astype(np.float32)
+        return scores
 
     def _cost(self, scores: Scores) -> tuple[float, float]:
         threshold = choose_threshold(scores, self.damaged, COSTS)
@@ -424,7 +430,7 @@ class _Teller:
         cuts = []
         for step, keep in ((9, 0.75), (27, 0.5)):
             values = [
-                [number, record.reports[step].cost_per_1000]
+                [number, record.reports[step].cost_per_1000 or 0.0]
                 for number, record in state.trials.items()
                 if step in record.reports and record.batch is not None and record.batch <= batch - 2
             ]
@@ -584,7 +590,7 @@ class _Teller:
         )
         return parent
 
-    # ---- choice and slices ------------------------------------------------------------------------
+    # ---- choice and slices ----
 
     def _trained(self, subject: str, seed: int, purpose: str, scores: Scores, config: Any) -> Any:
         name = self._start(subject, 1, purpose)
@@ -649,7 +655,7 @@ class _Teller:
             self._trained(f"rerun/{self.winner}/{seed}", seed, "rerun", self._scores(1.17), config)
             for seed in self.plan.rerun.seeds
         ]
-        base_scores = self._scores(0.93)
+        base_scores = self._scores(0.93, hardness=1.0)
         reference = self._trained(
             "reference", 1, "reference", base_scores, dict(self.plan.reference.configuration)
         )

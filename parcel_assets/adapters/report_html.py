@@ -87,7 +87,8 @@ def _head(packet: Packet) -> Markup:
         tag("p", f"{counts['photos']['value']:,} photos of {counts['shipments']['value']:,} "
             f"shipments in the archive {packet.plan['snapshot']['archive']}. One missed damage "
             f"costs {packet.plan['metric']['missed_damage']:g} {packet.unit}, one needless review "
-            f"{packet.plan['metric']['needless_review']:g}.", class_="soft", style="margin-top:8px"),
+            f"{packet.plan['metric']['needless_review']:g}.",
+            class_="soft", style="margin-top:8px"),
         tag("nav", links),
     )  # fmt: skip
 
@@ -140,7 +141,8 @@ def _cost(packet: Packet) -> Markup:
     return section(
         "cost",
         "What it costs",
-        f"{packet.unit.capitalize()} per 1,000 photos. The winner's own number was chosen for being "
+        f"{packet.unit.capitalize()} per 1,000 photos. The winner's own number was chosen for "
+        "being "
         "low, so the corrected estimate beside it is the one to expect on new shipments; bars are "
         "one-sided 95 % bounds over shipments.",
         tag("figure", tag("div", cost_rows(_cost_lines(packet),
@@ -164,7 +166,8 @@ def _cost_lines(packet: Packet) -> list[CostRow]:
         CostRow("Review everything", trivial["review_all"], remark="validation"),
         CostRow(
             "Model in use", reference["cost_per_1000"], reference["lower_bound"],
-            reference["upper_bound_guarded"], remark=f"validation · {packet.plan['reference']['name']}",
+            reference["upper_bound_guarded"],
+            remark=f"validation · {packet.plan['reference']['name']}",
         ),
         CostRow(
             f"Winner {rerun['selected_trial']}", numbers["cost_per_1000"], numbers["lower_bound"],
@@ -205,7 +208,8 @@ def _search(packet: Packet) -> Markup:
     search = packet.plan["search"]
     about = (
         f"{search['budget_trials']} trials by the sampler {search['sampler']}, seed "
-        f"{search['seed']}, in batches of {search['batch_trials']}. Values are compared only at the "
+        f"{search['seed']}, in batches of {search['batch_trials']}. Values are compared only at "
+        "the "
         f"same milestone; {len(pruned)} trials were stopped there (crosses), against cut tables "
         "frozen before their batch began."
     )
@@ -300,7 +304,8 @@ def _slices(packet: Packet) -> Markup:
     return section(
         "slices",
         "Slice by slice",
-        "The released model against the model in use, on the same validation shipments, each at its "
+        "The released model against the model in use, on the same validation shipments, each at "
+        "its "
         "own threshold: missed damage where the slice is a kind of damage, else cost per 1,000. "
         "PASS needs proof of being no worse within the margin (shaded); too little evidence is "
         "INSUFFICIENT, which is not a pass.",
@@ -355,7 +360,8 @@ def _parts(packet: Packet) -> Markup:
     rows = [
         tag("tr", cell(name), cell(f"{one['shipments']:,}", is_number=True),
             cell(f"{one['photos']:,}", is_number=True))
-        for name, one in parts.items()
+        for name in ("train", "validation", "holdout")
+        for one in [parts[name]]
     ]  # fmt: skip
     return tag("div", table(heads, rows), style="max-width:420px;margin-bottom:24px")
 

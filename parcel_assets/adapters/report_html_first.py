@@ -169,12 +169,13 @@ def _compute(packet: Packet) -> Markup:
         tag("div", tag("data", duration(total), value=str(total),
             title=source_of(charged["total"])),
             tag("small", " accelerator time of ", number(compute["cap_accelerator_hours"], "g"),
-                f" h allowed ({total / cap:.0%})"), class_="big"),
+                f" h allowed ({100 * total / cap:.0f} %)"), class_="big"),
         tag("div", share_bar(parts, cap), style="margin:14px 0 4px"),
         tag("ul", legend, class_="legend"),
         tag("p", f"{listed} = {total:.1f} accelerator-seconds.", class_="sum"),
         tag("p", "Pruning left ", number(saved), f" of {saved['value'] + done['value']} training "
-            f"steps undone, a saving of {saving:.0%}. An accelerator-second is one worker slot for "
+            f"steps undone, a saving of {100 * saving:.0f} %. An accelerator-second is one worker "
+            "slot for "
             "one second of the ledger's clock.", class_="sum soft"),
         sources=(ATTEMPTS_FILE, evidence_file(Stage.SEARCH), PLAN_FILE),
     )  # fmt: skip

@@ -95,7 +95,7 @@ def shown(value: Any, form: str = ".1f") -> str:
 
 def signed(value: float, digits: int = 0) -> str:
     """Return a difference with a true minus or a plus."""
-    return f"{value:+.{digits}f}".replace("-", "−")
+    return f"{value:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
 def source_of(fact: Fact) -> str:

@@ -45,7 +45,7 @@ def join(*children: Child | Iterable[Child]) -> Markup:
 
 
 def raw(text: str) -> Markup:
-    """Return text of our own (styles, entities) as markup; never anything that came from outside."""
+    """Return text of our own (a style sheet) as markup; never anything from outside."""
     return Markup(text)
 
 

@@ -101,14 +101,16 @@ def model_card(files: Files, verdict: Mapping[str, Any], purpose: str) -> bytes:
         purpose,
         "",
         (
-            "The model gives one photo of a parcel a damage score between 0 and 1. A score at or above "
+            "The model gives one photo of a parcel a damage score between 0 and 1. A score at or "
+            "above "
             f"the threshold `{verdict['threshold']}` sends the parcel to manual review."
         ),
         "",
         "## What it is not for",
         "",
         (
-            "It does not decide about claims, and it knows nothing about photos unlike those of its "
+            "It does not decide about claims, and it knows nothing about photos unlike those of "
+            "its "
             "snapshot: other cameras, other packaging, other damage. Look at the slices first."
         ),
         "",
@@ -145,7 +147,8 @@ def model_card(files: Files, verdict: Mapping[str, Any], purpose: str) -> bytes:
             "",
             (
                 f"{decision['outcome']} by {decision['name']} ({decision['role']}, self-declared): "
-                f"{decision['reason']} Scope: {decision['scope']}. Expires: {decision['expires_on']}."
+                f"{decision['reason']} Scope: {decision['scope']}. "
+                f"Expires: {decision['expires_on']}."
             ),
             "",
         ]
