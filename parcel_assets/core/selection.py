@@ -7,7 +7,7 @@ is left to `statistics`, and what its slices stop to the gate table.
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 
-from parcel_assets.core.errors import AdmissionError, Hold
+from parcel_assets.core.errors import AdmissionError, HoldError
 from parcel_assets.core.ledger import Event, Kind, last_of
 from parcel_assets.core.stage import Record
 from parcel_assets.core.trial import TrialRow, TrialState
@@ -43,10 +43,10 @@ def rank_trials(rows: Sequence[TrialRow]) -> tuple[TrialRow, ...]:
 
 
 def choose(rows: Sequence[TrialRow], table_digest: str, revision: str) -> Selection:
-    """Return the choice by the rule `lowest_cost`; raises Hold where nobody may be chosen."""
+    """Return the choice by the rule `lowest_cost`; raises HoldError where nobody may be."""
     ranked = rank_trials(rows)
     if not ranked:
-        raise Hold(
+        raise HoldError(
             "no completed trial with intact lineage",
             expected="at least one",
             where=f"selection of {revision}",
@@ -68,11 +68,11 @@ def choose(rows: Sequence[TrialRow], table_digest: str, revision: str) -> Select
 def choose_next(
     first: Selection, rows: Sequence[TrialRow], decision: Event, revision: str
 ) -> Selection:
-    """Return the next of the frozen ranking after a `replace` decision; raises Hold if none."""
+    """Return the next of the frozen ranking; raises HoldError where none is left."""
     by_id = {row.trial_id: row for row in rank_trials(rows)}
     behind = [one for one in first.behind if one in by_id]
     if not behind:
-        raise Hold(
+        raise HoldError(
             f"no trial behind {first.trial} in the frozen ranking",
             expected="a next one to replace it",
             where=f"selection of {revision}",

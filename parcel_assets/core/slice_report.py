@@ -35,9 +35,14 @@ class ScoredModel:
 
 
 def slice_rules(slices: Mapping[str, SlicePlan], attributes: Attributes) -> tuple[SliceRule, ...]:
-    """Return the plan's slices in order; one without a value becomes one for each value found."""
+    """Return the slices, protected ones first, then by name.
+
+    A slice without a value becomes one for each value found.
+    """
     rules = []
-    for name, one in slices.items():
+    # a frozen plan has lost the order of its file, so the order must follow from its content
+    ordered = sorted(slices.items(), key=lambda item: (item[1].role != "protected", item[0]))
+    for name, one in ordered:
         fields = one.model_dump()
         found = [one.value] if one.value is not None else _values(one.dimension, attributes)
         for value in found:

@@ -66,7 +66,7 @@ def record_decision(
         _require_slice_hold(chain)
         numbers = numbers_seen(chain)
         decision = Decision(
-            outcome=outcome,  # type: ignore[arg-type]  # checked against OUTCOMES above
+            outcome=outcome,
             name=name.strip(),
             role=role.strip(),
             reason=reason.strip(),

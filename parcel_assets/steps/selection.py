@@ -50,8 +50,8 @@ REFERENCE = "reference"
 def rerun_selected(revision: str, ports: Ports) -> Evidence:
     """Freeze the choice, retrain it and the reference from the pinned snapshot, judge the reruns.
 
-    A `replace` decision takes the next of the frozen ranking, once. Raises Hold where no trial may
-    be chosen and AdmissionError where a person closed the revision.
+    A `replace` decision takes the next of the frozen ranking, once. Raises HoldError where no trial
+    may be chosen and AdmissionError where a person closed the revision.
     """
     replacing = replace_decision(ports.ledger.events(revision))
     further = {} if replacing is None else {"decision": replacing.digest}

@@ -1,0 +1,165 @@
+"""A quality decision lifts a slice hold and nothing else, once it says who, why and how far."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parcel_assets.core.errors import AdmissionError, DecisionError
+from parcel_assets.core.ledger import Kind
+from parcel_assets.core.stage import Stage
+from parcel_assets.steps import selection
+from parcel_assets.steps.admission import load_chain
+from parcel_assets.steps.decision import RecordedDecision, record_decision
+from parcel_assets.steps.evaluation import evaluate_final
+from parcel_assets.steps.selection import report_slices, rerun_selected
+from parcel_assets.steps.table import validate_table
+from parcel_assets_tests.fakes import FakeLedger
+from parcel_assets_tests.steps.desk import REVISION, Desk, make_desk
+
+ACCEPT: dict[str, Any] = {
+    "outcome": "accept",
+    "name": "Ada",
+    "role": "quality owner",
+    "reason": "seen with the belt team",
+    "scope": "site A, until new corner photos are in",
+    "expires_on": "2030-01-01",
+}
+DAY_SECONDS = 86_400
+
+
+@pytest.fixture
+def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    desk = make_desk(tmp_path, weak_corners=(2,), corner_share=0.15)
+    return report(desk, monkeypatch)
+
+
+def report(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    monkeypatch.setattr(selection, "run_jobs", desk.run_jobs)
+    for step in (validate_table, rerun_selected, report_slices):
+        step(REVISION, desk.ports)
+    return desk
+
+
+def decide(desk: Desk, **changes: Any) -> RecordedDecision:
+    return record_decision(REVISION, desk.ports, **ACCEPT | changes)
+
+
+class TestAccept:
+    def test_it_lifts_the_hold_and_keeps_both_facts(self, held: Desk) -> None:
+        decide(held)
+        chain = load_chain(REVISION, held.ports)
+        assert chain.disposition() == "evaluate:final-holdout"
+        assert chain.slices.disposition == "hold:slice-quality"
+        assert not chain.slices.protected_passed
+
+    def test_it_says_what_it_means_in_missed_parcels(self, held: Desk) -> None:
+        decided = decide(held)
+        assert "Of 1,000 parcels the candidate lets" in decided.consequence
+        assert "Of 1,000 damaged parcels in crushed_corner it misses 510" in decided.consequence
+        assert decided.decision.numbers_seen["consequence"] == decided.consequence
+        assert "Worse than the reference" in decided.decision.numbers_seen["slices"][0]
+
+    def test_a_newer_decision_takes_its_place_while_the_holdout_is_shut(self, held: Desk) -> None:
+        decide(held)
+        decide(held, outcome="close")
+        with pytest.raises(AdmissionError, match="closed"):
+            evaluate_final(REVISION, held.ports)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"outcome": "ignore"}, "one of accept, replace, close"),
+            ({"name": " "}, "no name"),
+            ({"role": ""}, "no role"),
+            ({"reason": "ok"}, "at least 10 characters"),
+            ({"scope": ""}, "no scope"),
+            ({"expires_on": "next year"}, "expiry 'next year'"),
+            ({"expires_on": "1969-12-31"}, "expired on 1969-12-31"),
+            ({"slice_evidence": "00" * 32}, "The evidence has changed since"),
+        ],
+    )
+    def test_what_is_missing_or_wrong_is_named(
+        self, held: Desk, changes: dict[str, Any], words: str
+    ) -> None:
+        with pytest.raises(DecisionError, match=words):
+            decide(held, **changes)
+        assert not held.events(Kind.DECISION_RECORDED)
+
+    def test_today_is_not_expired(self, held: Desk) -> None:
+        decide(held, expires_on="1970-01-01")  # the fake ledger's own day
+
+    def test_evidence_that_was_replaced_is_refused(self, held: Desk) -> None:
+        seen = load_chain(REVISION, held.ports).digests[Stage.SLICES]
+        decide(held, outcome="replace")
+        rerun_selected(REVISION, held.ports)
+        with pytest.raises(DecisionError, match="not carried out yet"):
+            decide(held)  # the report of the next candidate is not there yet
+        report_slices(REVISION, held.ports)
+        with pytest.raises(DecisionError, match="evidence has changed since"):
+            decide(held, slice_evidence=seen)
+
+    def test_nothing_held_is_nothing_to_decide(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        desk = report(make_desk(tmp_path), monkeypatch)
+        with pytest.raises(DecisionError, match="no held slice gate"):
+            decide(desk)
+
+    def test_without_a_slice_report_there_is_nothing_to_decide(self, tmp_path: Path) -> None:
+        with pytest.raises(DecisionError, match="no slice report"):
+            decide(make_desk(tmp_path))
+
+    def test_another_gate_is_not_lifted(self, held: Desk) -> None:
+        spent_by_another(held)
+        with pytest.raises(DecisionError, match="gate holdout_unspent not passed"):
+            decide(held)
+
+    def test_a_second_replacement_is_refused(self, held: Desk) -> None:
+        decide(held, outcome="replace")
+        with pytest.raises(DecisionError, match="second replacement"):
+            decide(held, outcome="replace")
+
+    def test_a_replacement_is_carried_out_before_anything_else_is_decided(self, held: Desk) -> None:
+        decide(held, outcome="replace")
+        with pytest.raises(DecisionError, match="not carried out yet"):
+            decide(held)
+
+    @pytest.mark.parametrize("outcome", ["accept", "replace", "close"])
+    def test_a_closed_search_stays_closed(self, held: Desk, outcome: str) -> None:
+        decide(held, outcome="close")
+        with pytest.raises(DecisionError, match="closed search"):
+            decide(held, outcome=outcome)
+
+    def test_after_a_receipt_it_is_too_late(self, held: Desk) -> None:
+        decide(held)
+        evaluate_final(REVISION, held.ports)
+        with pytest.raises(DecisionError, match="opened holdout"):
+            decide(held)
+
+
+class TestExpiry:
+    def test_an_expired_acceptance_may_be_given_again(self, held: Desk) -> None:
+        decide(held, expires_on="1970-01-02")
+        ledger = held.ports.ledger
+        assert isinstance(ledger, FakeLedger)
+        ledger.clock_seconds += 3 * DAY_SECONDS
+        with pytest.raises(DecisionError, match="expired"):
+            evaluate_final(REVISION, held.ports)
+        decide(held)
+        assert evaluate_final(REVISION, held.ports).body["outcome"] == "PASS"
+
+
+def spent_by_another(desk: Desk) -> None:
+    """Let another revision have opened one of the desk's holdout shipments."""
+    ledger = desk.ports.ledger
+    lease = ledger.acquire("search-z", "test")
+    plan = desk.plan
+    ledger.append(
+        lease, [(Kind.PLAN_FROZEN, {"plan": plan.document(), "plan_digest": plan.digest})]
+    )
+    keys = load_chain(REVISION, desk.ports).observed["holdout_keys"]
+    ledger.open_holdout(lease, {}, keys[:1])
+    ledger.release(lease)
