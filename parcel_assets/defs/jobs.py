@@ -3,14 +3,12 @@
 import dagster as dg
 
 from parcel_assets.core.stage import Stage
-from parcel_assets.defs.partitions import SEARCH_REVISIONS
 
 SEARCH_JOB = "search_job"
 
 search_job = dg.define_asset_job(
     SEARCH_JOB,
     selection=dg.AssetSelection.assets(*(str(stage) for stage in Stage)),
-    partitions_def=SEARCH_REVISIONS,
     description="One search revision from photos to registry. Launch it again after a stop, a hold "
     "or a decision: finished stages keep their evidence and no trial runs twice.",
 )
