@@ -67,6 +67,11 @@ class FakeLedger:
         self._leases[revision] = (lease, self.now() + self._lease_seconds, True)
         return lease
 
+    def bury(self, revision: str) -> None:
+        """Let the holder's process be dead, as another process would find it."""
+        lease, expires_at, held = self._leases[revision]
+        self._leases[revision] = (Lease(revision, "dead", lease.fence), expires_at, held)
+
     def renew(self, lease: Lease) -> None:
         newest, _, held = self._leases.get(lease.revision, (None, 0.0, False))
         if newest != lease or not held:

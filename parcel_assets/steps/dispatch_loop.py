@@ -105,7 +105,7 @@ class Dispatcher:
         self.pool = Pool(desk, engine, workers, draw=draw)
         self._make_token = make_token
         self._flights: dict[str, Flight] = {}  # by worker id
-        self._losses: dict[str, int] = {}  # by subject, in this run
+        self._losses: dict[str, int] = {}  # by subject: in this run, in a row, at no new step
 
     def run(self) -> None:
         """Work to the end; on any error or interrupt, settle what is open and stop the workers."""
@@ -273,10 +273,11 @@ class Dispatcher:
         """Settle a lost worker's attempt; its trial waits again."""
         flight = self._flights.pop(worker.worker_id, None)
         if flight is not None:
-            subject = flight.record.subject
+            record, subject = flight.record, flight.record.subject
             reason = f"its worker was lost: {facts.get('reason')}"
-            self.desk.record(expiry_entry(self.desk, flight.record, reason, worker.heard_at))
-            self._losses[subject] = self._losses.get(subject, 0) + 1
+            self.desk.record(expiry_entry(self.desk, record, reason, worker.heard_at))
+            got_on = record.last_step > record.started.resume_step
+            self._losses[subject] = 1 if got_on else self._losses.get(subject, 0) + 1
             if self._losses[subject] > LOSSES_PER_SUBJECT:
                 raise SettingError(
                     f"{subject} losing its worker {self._losses[subject]} times",
@@ -307,16 +308,16 @@ class Dispatcher:
                 self.pool.lose(worker_id, {"reason": attempts[flight.record.attempt]})
 
     def _watch(self) -> None:
-        """Stop attempts that used up their reservation, and give up workers that fell silent."""
+        """Give up workers that fell silent, and stop attempts that used up their reservation."""
+        for worker in self.pool.silent():
+            self.engine.stop(worker.worker_id)
+            silence = self.desk.now() - worker.heard_at
+            self._lose(worker, {"reason": f"no sign of life for {silence:.0f} s"})
         for worker_id, flight in tuple(self._flights.items()):
             record = flight.record
             if overdue(record, self.desk.now()):
                 limit = f"it reached the limit of {record.started.reserved_seconds:g} s"
                 self._distrust(self.pool.workers[worker_id], flight, limit)
-        for worker in self.pool.silent():
-            self.engine.stop(worker.worker_id)
-            silence = self.desk.now() - worker.heard_at
-            self._lose(worker, {"reason": f"no sign of life for {silence:.0f} s"})
 
     def _settle_open(self) -> None:
         """Settle what this run leaves open: it is resumed, not failed."""

@@ -72,7 +72,7 @@ def _freeze_identity(desk: Desk) -> None:
         return
     data = {"snapshot", "split", *(name for name in frozen if name.endswith(("_pixels", "_rows")))}
     difference = first_difference_of(
-        {name: frozen[name] for name in data},
+        {name: frozen.get(name, "nothing") for name in data},
         {name: measured.get(name, "nothing") for name in data},
     )
     if difference is not None:

@@ -6,7 +6,7 @@ import pytest
 
 from parcel_assets.adapters import store_files
 from parcel_assets.core.errors import SettingError
-from parcel_assets.core.ledger import verify_chain
+from parcel_assets.core.ledger import Kind, verify_chain
 from parcel_assets.core.trial import AttemptState
 from parcel_assets.steps.search import run_trial_batches
 from parcel_assets_tests.fakes import FakeLedger
@@ -20,7 +20,8 @@ from parcel_assets_tests.simulated_engine import (
     started_once,
 )
 
-SEEDS = 120
+SEEDS = 30
+MORE_SEEDS = 600
 RUNS_MAXIMUM = 400
 
 
@@ -96,8 +97,34 @@ def test_the_table_does_not_depend_on_the_number_of_workers(
     assert world.table_digest() == undisturbed
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
-def test_no_misfortune_changes_the_table(undisturbed: str, tmp_path: Path, seed: int) -> None:
-    world, _ = simulate(tmp_path, seed, 1 + seed % 4, 0.004 + 0.02 * (seed % 3))
+def try_seed(undisturbed: str, folder: Path, seed: int) -> World:
+    world, _ = simulate(folder, seed, 1 + seed % 4, 0.004 + 0.02 * (seed % 3))
     check_invariants(world)
     assert world.table_digest() == undisturbed
+    return world
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_misfortune_changes_the_table(undisturbed: str, tmp_path: Path, seed: int) -> None:
+    try_seed(undisturbed, tmp_path, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEEDS, MORE_SEEDS))
+def test_many_more_misfortunes(undisturbed: str, tmp_path: Path, seed: int) -> None:
+    try_seed(undisturbed, tmp_path, seed)
+
+
+def test_the_misfortunes_are_real(undisturbed: str, tmp_path: Path) -> None:
+    # else the seeds above would prove nothing
+    resumed, lost, set_aside, killed = 0, 0, 0, 0
+    for seed in range(2, 20, 3):
+        world = try_seed(undisturbed, tmp_path / str(seed), seed)
+        attempts = world.state().attempts.values()
+        resumed += sum(one.started.resume_step > 0 for one in attempts)
+        reasons = [one.ended.reason for one in attempts if one.ended is not None]
+        lost += sum("worker was lost" in reason for reason in reasons)
+        killed += sum("coordinator was lost" in reason for reason in reasons)
+        events = world.ledger.events(REVISION)
+        set_aside += sum(event.kind == Kind.MESSAGE_SET_ASIDE for event in events)
+    assert min(resumed, lost, set_aside, killed) >= 5
