@@ -226,24 +226,7 @@ def make_desk(
     """Return a revision whose search has ended; `weak_corners` are trials that miss some damage."""
     plan = plan or desk_plan()
     store = FileStore(folder / "store")
-    ports = Ports(
-        ledger=ledger or FakeLedger(),
-        store=store,
-        open_source=UNUSED,
-        open_engine=UNUSED,
-        sampler=UNUSED,
-        measure_identity=UNUSED,
-        validator=FakeValidator(),
-        vault=vault or FakeVault(store),
-        signer=UNUSED,
-        registry=UNUSED,
-        serving=UNUSED,
-        pictures=FakePictures(),
-        verify_packet=UNUSED,
-        packets=folder / "packets",
-        custodian=folder / "custodian",
-        workers=1,
-    )
+    ports = final_ports(folder, ledger or FakeLedger(), vault or FakeVault(store))
     drawn = {
         "train": draw_part("t", 12, 1, weak_corners, corner_share),
         "validation": draw_part("v", 500, 2, weak_corners, corner_share),
@@ -267,6 +250,28 @@ def make_desk(
             head = ports.ledger.events(revision)[-1].digest
             desk.record(lease, Stage.SEARCH, search_body(plan, head))
     return desk
+
+
+def final_ports(folder: Path, ledger: Ledger, vault: Vault) -> Ports:
+    """Return ports on a folder, those of the stages before the table shut."""
+    return Ports(
+        ledger=ledger,
+        store=FileStore(folder / "store"),
+        open_source=UNUSED,
+        open_engine=UNUSED,
+        sampler=UNUSED,
+        measure_identity=UNUSED,
+        validator=FakeValidator(),
+        vault=vault,
+        signer=UNUSED,
+        registry=UNUSED,
+        serving=UNUSED,
+        pictures=FakePictures(),
+        verify_packet=UNUSED,
+        packets=folder / "packets",
+        custodian=folder / "custodian",
+        workers=1,
+    )
 
 
 def draw_part(
