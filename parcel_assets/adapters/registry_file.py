@@ -7,6 +7,7 @@ registered at all is decided before, by the gates.
 import json
 import os
 import re
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ class FileRegistry:
 
 def _create(path: Path, entry: Mapping[str, Any]) -> bool:
     """Write a version whole under its name; return False where another writer took the number."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     with temporary.open("w", encoding="utf-8") as file:
         json.dump(entry, file, indent=2, ensure_ascii=False, allow_nan=False)
         file.write("\n")

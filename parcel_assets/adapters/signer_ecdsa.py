@@ -5,6 +5,7 @@ fingerprint is told, is left to the operator.
 """
 
 import os
+import uuid
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
@@ -74,7 +75,7 @@ class EcdsaSigner:
         """Write a fresh key that never stood readable or half-written under its name."""
         self._folder.mkdir(parents=True, exist_ok=True)
         key = ec.generate_private_key(ec.SECP256R1())
-        temporary = self._folder / f".{PRIVATE_KEY_FILE}.{os.getpid()}"
+        temporary = self._folder / f".{PRIVATE_KEY_FILE}.{uuid.uuid4().hex}"
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
         try:
             with os.fdopen(descriptor, "wb") as file:

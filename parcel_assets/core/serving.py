@@ -38,8 +38,9 @@ def serving_estimate(
     memory = replicas * float(reading["peak_memory_bytes"]) * MEMORY_FACTOR
     sentence = (
         f"{replicas} replicas of one CPU thread and {memory / replicas / 2**20:.0f} MiB each carry "
-        f"{peak_photos_per_second:g} photos a second with {100 * HEADROOM:.0f} % to spare; one photo takes "
-        f"{reading['latency_p50_ms']:.1f} ms (95 % within {reading['latency_p95_ms']:.1f} ms)."
+        f"{peak_photos_per_second:g} photos a second between them, with {100 * HEADROOM:.0f} % to "
+        f"spare and never fewer than two; one photo takes {reading['latency_p50_ms']:.1f} ms "
+        f"(95 % within {reading['latency_p95_ms']:.1f} ms)."
     )
     return {
         "sentence": sentence,

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any
 
 from parcel_assets.core.chain import Chain
 from parcel_assets.core.codec import short
-from parcel_assets.core.errors import PacketError, RegistryError
+from parcel_assets.core.errors import PacketError, RegistryError, StorageError
 from parcel_assets.core.evidence import PacketBody, RegistryBody
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.packet import (
@@ -125,10 +126,7 @@ def _publish(
 ) -> _Standing:
     """Write a packet aside, verify it as a stranger would, and rename it into place."""
     with _room_beside(folder) as incoming:
-        for name, data in contents.items():
-            place = incoming / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(data)
+        _write(incoming, contents)
         fresh = _look_at(incoming, ports)
         assert fresh is not None
         _require_sound(fresh, folder)
@@ -136,6 +134,22 @@ def _publish(
             folder.rename(_free_name(folder, f"superseded-{short(str(standing.digest))}"))
         incoming.rename(folder)
     return fresh
+
+
+def _write(incoming: Path, contents: Contents) -> None:
+    """Write all files; raises StorageError, leaving nothing published, where the disk refuses."""
+    try:
+        for name, data in contents.items():
+            place = incoming / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(data)
+    except OSError as error:
+        raise StorageError(
+            f"{error.strerror or error} while writing {error.filename or 'the packet'}",
+            expected=f"room for {sum(map(len, contents.values())) / 2**20:.0f} MiB",
+            where=str(incoming.parent.parent),
+            remedy="Make room, then materialize release_packet again: nothing was published.",
+        ) from error
 
 
 @contextmanager
@@ -162,7 +176,7 @@ def _point_to(session: StageSession, body: PacketBody) -> None:
         "folder": body.folder,
         "packet_digest": body.packet_digest,
     }
-    temporary = place.with_name(f".{CURRENT_FILE}.{os.getpid()}")
+    temporary = place.with_name(f".{CURRENT_FILE}.{uuid.uuid4().hex}")
     temporary.write_bytes(pretty_json(dict(sorted(known.items()))))
     temporary.replace(place)
 
