@@ -44,7 +44,7 @@ class ServedModel:
         torch.set_flush_denormal(True)
         self.network, configuration, self.preprocess = load_network(model)
         self.side_pixels = side_of(configuration, self.preprocess)
-        self._normalisation = Normalisation(self.preprocess)
+        self._normalisation = Normalisation(self.preprocess, self.side_pixels)
 
     def score(self, pixels: Pixels) -> Scores:
         """Return the damage score of each photo (photos, side, side, 3) at the plan's side."""
@@ -175,10 +175,12 @@ class _Graph(torch.nn.Module):
 
     def __init__(self, served: ServedModel) -> None:
         super().__init__()
-        normalisation = Normalisation(served.preprocess)
         self.network = served.network
-        self.register_buffer("scale", normalisation.scale)
-        self.register_buffer("offset", normalisation.offset)
+        # the numbers of `Normalisation`, per channel: a graph broadcasts them by itself
+        deviation = torch.tensor(served.preprocess.standard_deviation, dtype=torch.float64)
+        mean = torch.tensor(served.preprocess.mean, dtype=torch.float64)
+        self.register_buffer("scale", (1 / (255 * deviation)).float().view(1, 3, 1, 1))
+        self.register_buffer("offset", (-mean / deviation).float().view(1, 3, 1, 1))
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         """Return scores (photos,) of uint8 pixels (photos, side, side, 3)."""
