@@ -1,0 +1,109 @@
+"""The report's chapters on slices and pictures: for which parcels the released model works."""
+
+from typing import Any
+
+from parcel_assets.adapters.report_html_charts import slice_interval
+from parcel_assets.adapters.report_html_parts import (
+    STYLES,
+    Packet,
+    cell,
+    chip,
+    picture,
+    section,
+    signed,
+    table,
+)
+from parcel_assets.adapters.report_html_tags import Markup, tag
+from parcel_assets.core.packet import CROISSANT_FILE, read_json
+
+
+def slices_chapter(packet: Packet) -> Markup:
+    """Return every slice with its outcome, numbers, interval and sentence."""
+    heads = [("slice", False), ("role", False), ("outcome", False), ("shipments", True),
+             ("damaged", True), ("released", True), ("in use", True), ("difference", True),
+             ("in margins: better ← 0 → worse", False)]  # fmt: skip
+    rows: list[Markup] = []
+    for one in packet.slices["slices"]:
+        style = STYLES[one["outcome"]]
+        unit = " %" if one["measure"] == "miss_rate" else ""
+        rows.append(
+            tag("tr", tag("td", tag("b", one["name"])), cell(one["role"]), tag("td",
+                chip(one["outcome"])), cell(one["shipments"], is_number=True),
+                cell(one["damaged_photos"], is_number=True),
+                cell(_amount(one["candidate"], unit), is_number=True),
+                cell(_amount(one["reference"], unit), is_number=True),
+                _difference_cell(one, " pp" if unit else ""),
+                tag("td", tag("div", slice_interval(one, style), style="width:200px")),
+                class_="joined")
+        )  # fmt: skip
+        rows.append(
+            tag(
+                "tr",
+                tag("td", one["sentence"].removeprefix(f"{one['name']}: "), colspan=len(heads)),
+                class_="words",
+            )
+        )
+    return section(
+        "slices",
+        "Slice by slice",
+        "The released model against the model in use, on the same validation shipments, each at "
+        "its "
+        "own threshold: missed damage where the slice is a kind of damage, else cost per 1,000. "
+        "PASS needs proof of being no worse within the margin (shaded); too little evidence is "
+        "INSUFFICIENT, which is not a pass.",
+        table(heads, rows),
+    )
+
+
+def _difference_cell(one: dict[str, Any], unit: str) -> Markup:
+    """Return the difference on a tint: greener the better, redder the worse, full at one margin."""
+    value, tint = one["difference"], None
+    if value is not None and one["margin"]:
+        share = min(abs(value) / one["margin"], 1.0)
+        colour = "bad" if value > 0 else "good"
+        tint = f"background:color-mix(in srgb, var(--{colour}) {30 * share:.0f}%, transparent)"
+    words = _amount(value, unit, sign=True)
+    return tag("td", words, class_="number", style=tint)
+
+
+def _amount(value: float | None, unit: str, *, sign: bool = False) -> str:
+    if value is None:
+        return "not known"
+    return f"{signed(value, 1) if sign else format(value, '.1f')}{unit}"
+
+
+def pictures_chapter(packet: Packet) -> Markup:
+    """Return the parts, the worst pictures and the contact sheet."""
+    worst = picture(
+        packet.files, "slices/worst_sheet.png",
+        "Missed damage on validation, most confidently missed first.",
+    )  # fmt: skip
+    contact = picture(
+        packet.files, "data/contact_sheet.png", "Training photos by type of damage, as the model "
+        "sees them.",
+    )  # fmt: skip
+    return section(
+        "pictures",
+        "Data and pictures",
+        "Shipments, not photos, were assigned to the parts, so no shipment is seen twice. Of the "
+        "holdout nothing is shown: no picture and no label.",
+        _parts(packet),
+        tag(
+            "div",
+            tag("div", tag("h3", "Worst pictures"), worst or tag("p", "No damage was missed.")),
+            tag("div", tag("h3", "Contact sheet"), contact),
+            class_="pair",
+        ),
+    )
+
+
+def _parts(packet: Packet) -> Markup:
+    parts = read_json(packet.files, CROISSANT_FILE)["parcel_assets"]["parts"]
+    heads = [("part", False), ("shipments", True), ("photos", True)]
+    rows = [
+        tag("tr", cell(name), cell(f"{one['shipments']:,}", is_number=True),
+            cell(f"{one['photos']:,}", is_number=True))
+        for name in ("train", "validation", "holdout")
+        for one in [parts[name]]
+    ]  # fmt: skip
+    return tag("div", table(heads, rows), style="max-width:420px;margin-bottom:24px")
