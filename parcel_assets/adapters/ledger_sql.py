@@ -36,6 +36,7 @@ from parcel_assets.core.ledger import (
 )
 
 KEYS_PER_QUERY = 500
+_INSERT_EVENT = sa.insert(events)  # built once: it runs in every append
 
 
 class SqlLedger:
@@ -129,7 +130,7 @@ class SqlLedger:
             fresh.append(head)
         if fresh:
             try:
-                connection.execute(sa.insert(events), [_row(event) for event in fresh])
+                connection.execute(_INSERT_EVENT, [_row(event) for event in fresh])
             except IntegrityError as error:
                 raise LedgerError(
                     "an event whose place or unique key is taken",

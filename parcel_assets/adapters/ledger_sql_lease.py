@@ -19,6 +19,17 @@ from parcel_assets.core.errors import LeaseHeldError, StaleFenceError
 from parcel_assets.core.ledger import Lease
 
 LEASE_SECONDS = 60.0
+# built once: it runs in every append
+_PROLONG = (
+    sa.update(leases)
+    .where(
+        leases.c.revision == sa.bindparam("of_revision"),
+        leases.c.fence == sa.bindparam("of_fence"),
+        leases.c.owner == sa.bindparam("of_owner"),
+        leases.c.held == sa.true(),
+    )
+    .values(expires_at=sa.bindparam("until"))
+)
 
 
 class Leases:
@@ -100,14 +111,13 @@ class Leases:
     def prove(self, connection: sa.Connection, lease: Lease) -> None:
         """Prolong the lease inside the caller's transaction, which proves that it is the newest."""
         result = connection.execute(
-            sa.update(leases)
-            .where(
-                leases.c.revision == lease.revision,
-                leases.c.fence == lease.fence,
-                leases.c.owner == lease.owner,
-                leases.c.held == sa.true(),
-            )
-            .values(expires_at=self._now() + self._lease_seconds)
+            _PROLONG,
+            {
+                "of_revision": lease.revision,
+                "of_fence": lease.fence,
+                "of_owner": lease.owner,
+                "until": self._now() + self._lease_seconds,
+            },
         )
         if result.rowcount != 1:
             raise StaleFenceError(
