@@ -83,7 +83,8 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a small table."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.show_header = any(columns)
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:

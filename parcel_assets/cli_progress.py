@@ -40,7 +40,7 @@ class SearchView:
         self.stage: str | None = None
         self.done, self.total = 0, 0
         self.recorded: list[str] = []
-        self._began = time.monotonic()
+        self._began = 0.0
         self._began_ended_trials: int | None = None
 
     def hear(self, kind: str, facts: Mapping[str, Any]) -> None:
@@ -58,8 +58,9 @@ class SearchView:
         for event in self._ledger.events(self.revision, self._sequence):
             self.state.apply(event)
             self._sequence = event.sequence
-        if self._began_ended_trials is None:
-            self._began_ended_trials = self.ended_trials
+        # the pace counts from the first trial that ends while we look: workers start up before it
+        if self._began_ended_trials is None or self.ended_trials <= self._began_ended_trials:
+            self._began, self._began_ended_trials = time.monotonic(), self.ended_trials
 
     @property
     def counts(self) -> dict[str, int]:
