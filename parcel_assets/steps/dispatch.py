@@ -16,8 +16,9 @@ from parcel_assets.core.search_charges import Room, room_for
 from parcel_assets.core.space import Scalar
 from parcel_assets.core.trial import Cut, Purpose, TrialState
 from parcel_assets.steps.dispatch_desk import Desk
-from parcel_assets.steps.dispatch_loop import Dispatcher, Task
+from parcel_assets.steps.dispatch_loop import Dispatcher
 from parcel_assets.steps.dispatch_settle import settle_leftovers
+from parcel_assets.steps.dispatch_work import Task
 
 
 @dataclass(frozen=True, slots=True)

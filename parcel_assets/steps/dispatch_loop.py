@@ -8,7 +8,7 @@ is trained next, and when it is over, is asked of a `Work`.
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -26,8 +26,7 @@ from parcel_assets.core.messages import (
 )
 from parcel_assets.core.ports import Engine, Message
 from parcel_assets.core.search_charges import overdue
-from parcel_assets.core.space import Scalar
-from parcel_assets.core.trial import AttemptStarted, AttemptState, Purpose, Verdict
+from parcel_assets.core.trial import AttemptStarted, AttemptState, Verdict
 from parcel_assets.steps.dispatch_desk import Desk
 from parcel_assets.steps.dispatch_pool import Pool, WorkerRecord
 from parcel_assets.steps.dispatch_reports import (
@@ -42,40 +41,11 @@ from parcel_assets.steps.dispatch_settle import (
     quarantine_entries,
     settle_leftovers,
 )
+from parcel_assets.steps.dispatch_work import Task, Work
 
 POLL_SECONDS = 0.25
 LOSSES_PER_SUBJECT = 5
 EVIDENCE_CHARACTERS = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What a worker is to train next."""
-
-    subject: str
-    purpose: Purpose
-    configuration: Mapping[str, Scalar]
-    seed: int
-
-
-class Work(Protocol):
-    """What there is to do; it records what it decides through the desk."""
-
-    def advance(self) -> None:
-        """Do what may be done without a worker: open and close batches, end the search."""
-        ...
-
-    def next_task(self) -> Task | None:
-        """Return what the next idle worker trains, or None for now."""
-        ...
-
-    def finished(self) -> bool:
-        """Say whether there is nothing more to do."""
-        ...
-
-    def report_progress(self) -> None:
-        """Tell whoever listens how far it is; called often."""
-        ...
 
 
 @dataclass(slots=True)

@@ -29,8 +29,9 @@ from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.core.trial import Batch
 from parcel_assets.steps.admission import open_stage
 from parcel_assets.steps.dispatch_desk import Desk
-from parcel_assets.steps.dispatch_loop import Dispatcher, Task
+from parcel_assets.steps.dispatch_loop import Dispatcher
 from parcel_assets.steps.dispatch_settle import settle_leftovers
+from parcel_assets.steps.dispatch_work import Task
 
 PROGRESS_SECONDS = 0.5
 
