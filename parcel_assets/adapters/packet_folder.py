@@ -6,15 +6,12 @@ files then agree with each other is asked of `core.packet_check`. Loads neither 
 
 import hashlib
 import os
-import re
 import shutil
-import stat
 import tempfile
-import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,6 +20,12 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
+from parcel_assets.adapters.packet_folder_read import (
+    FILES_MAXIMUM,
+    is_plain_name,
+    listed_faults,
+    read_folder,
+)
 from parcel_assets.core.errors import PacketError
 from parcel_assets.core.packet import (
     KEY_FILE,
@@ -35,10 +38,6 @@ from parcel_assets.core.packet import (
     read_json,
 )
 from parcel_assets.core.packet_check import Fault, check_packet
-
-FILES_MAXIMUM = 10_000
-BYTES_MAXIMUM = 4 << 30
-_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +60,14 @@ def verify_packet(
     `public_key` the packet's own key is used, which shows consistency and not origin.
     """
     root = Path(folder)
-    files, faults = _read_folder(root)
+    files, faults = read_folder(root)
     sums = files.get(SUMS_FILE, b"")
     digest = hashlib.sha256(sums).hexdigest() if SUMS_FILE in files else None
     if expected_digest is not None and digest != expected_digest:
         faults.append(
             Fault(SUMS_FILE, f"is packet {(digest or 'none')[:8]}, expected {expected_digest[:8]}")
         )
-    faults += _listed_faults(files)
+    faults += listed_faults(files)
     signature_ok, sentence = _signature(files, public_key)
     if not faults:
         faults += check_packet({path: files[path] for path in files if path not in UNLISTED})
@@ -143,88 +142,7 @@ def fetch_packet(
     return FetchedPacket(folder, packet.digest, packet.verdict, packet.signature_sentence)
 
 
-# ---- reading a folder without trust -------------------------------------------------------------
-
-
-def _read_folder(root: Path) -> tuple[dict[str, bytes], list[Fault]]:
-    """Return the plain files below a folder by relative path, and whatever else lies there."""
-    if root.is_symlink() or not root.is_dir():
-        return {}, [Fault(SUMS_FILE, "cannot be read: the packet's folder is absent or a link")]
-    files: dict[str, bytes] = {}
-    faults: list[Fault] = []
-    total = 0
-    for path, mode in _walk(root):
-        name = path.relative_to(root).as_posix()
-        if stat.S_ISDIR(mode):
-            if not any(path.iterdir()):
-                faults.append(Fault(name, "is an empty folder that no list names"))
-        elif not stat.S_ISREG(mode):
-            kind = "a symbolic link" if stat.S_ISLNK(mode) else "no plain file"
-            faults.append(Fault(name, f"is {kind}"))
-        elif len(files) >= FILES_MAXIMUM or total > BYTES_MAXIMUM:
-            faults.append(Fault(name, "is more than a packet may hold"))
-            break
-        else:
-            files[name] = _read_plain(path)
-            total += len(files[name])
-    return files, faults
-
-
-def _walk(root: Path) -> Iterator[tuple[Path, int]]:
-    """Yield everything below a folder with its mode, in order of name, following no link."""
-    for path in sorted(root.iterdir()):
-        mode = path.lstat().st_mode
-        yield path, mode
-        if stat.S_ISDIR(mode):
-            yield from _walk(path)
-
-
-def _read_plain(path: Path) -> bytes:
-    """Return a file's bytes, refusing a link that took its place since it was looked at."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read()
-
-
-def _listed_faults(files: dict[str, bytes]) -> list[Fault]:
-    """Return every difference between the files and the list of digests."""
-    if SUMS_FILE not in files:
-        return [Fault(SUMS_FILE, "is absent")]
-    listed: dict[str, str] = {}
-    faults: list[Fault] = []
-    try:
-        lines = files[SUMS_FILE].decode().splitlines()
-    except UnicodeDecodeError:
-        return [Fault(SUMS_FILE, "is not UTF-8 text")]
-    for number, line in enumerate(lines, start=1):
-        match = _LINE.fullmatch(line)
-        name = match[2] if match else ""
-        if match is None or not _is_plain_name(name) or name in UNLISTED or name in listed:
-            faults.append(Fault(SUMS_FILE, f"line {number} is no digest of a plain relative path"))
-        else:
-            listed[name] = match[1]
-    folded = {name.casefold() for name in listed}
-    if len(folded) != len(listed):
-        faults.append(Fault(SUMS_FILE, "names two files that differ only in case"))
-    for name in sorted(listed.keys() | files.keys() - UNLISTED):
-        if name not in files:
-            faults.append(Fault(name, "is listed and absent"))
-        elif name not in listed:
-            faults.append(Fault(name, "is in the folder and not in the list"))
-        elif hashlib.sha256(files[name]).hexdigest() != listed[name]:
-            faults.append(Fault(name, "was changed: its digest is not the listed one"))
-    return faults
-
-
-def _is_plain_name(name: str) -> bool:
-    """Say whether a listed name is relative, normal, and means the same on every machine."""
-    path = PurePosixPath(name)
-    return (
-        name == unicodedata.normalize("NFC", name) == path.as_posix()
-        and not path.is_absolute()
-        and not any(part in {"..", "."} for part in path.parts)
-        and not any(character in '\\:*?"<>|' or ord(character) < 32 for character in name)
-    )
+# ---- signature ----------------------------------------------------------------------------------
 
 
 def _signature(files: dict[str, bytes], public_key: bytes | None) -> tuple[bool, str]:
@@ -252,7 +170,7 @@ def _signature(files: dict[str, bytes], public_key: bytes | None) -> tuple[bool,
 def _verdict_word(files: dict[str, bytes]) -> str | None:
     try:
         return str(read_json(files, VERDICT_FILE)["verdict"])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, RecursionError, TypeError, ValueError):
         return None
 
 
@@ -276,7 +194,16 @@ def _copy(location: str, incoming: Path, options: dict[str, Any]) -> None:
         source = Path(location)
         if not source.is_dir():
             raise _absent(location)
-        shutil.copytree(source, incoming, symlinks=True)
+        try:
+            shutil.copytree(source, incoming, symlinks=True)
+        except OSError as error:
+            raise _refusal(
+                f"a folder that cannot be copied ({error})",
+                expected="plain files that may be read, and room for them",
+                where=location,
+                remedy="Look at the file named above.",
+                file=str(error.filename or SUMS_FILE),
+            ) from error
         return
     # a packet on this machine needs no fsspec
     import fsspec  # type: ignore[import-untyped]  # noqa: PLC0415  (ships no types)
@@ -303,7 +230,7 @@ def _download(
         raise FileNotFoundError(root)
     for remote in found:
         name = remote.removeprefix(root).lstrip("/")
-        if not name or not _is_plain_name(name):
+        if not name or not is_plain_name(name):
             raise _refusal(
                 f"a file named {name!r}",
                 expected="plain relative names",

@@ -5,8 +5,12 @@ named in it, the one opening of the holdout, model, trials and verdict are check
 other. Folders, digest lists and signatures are left to the adapter that reads them.
 """
 
+import csv
+import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from parcel_assets.core.codec import canonical_json, digest_bytes, digest_value, short
 from parcel_assets.core.errors import ParcelAssetsError
@@ -32,6 +36,7 @@ from parcel_assets.core.packet import (
     PURPOSES,
     RECEIPTS_FILE,
     REPORT_FILE,
+    SCORES_FILE,
     SERVING_FILE,
     TRIALS_FILE,
     VERDICT_FILE,
@@ -42,11 +47,11 @@ from parcel_assets.core.packet import (
     read_rows,
     verdict_document,
 )
-from parcel_assets.core.packet_files import derived_files, read_events
+from parcel_assets.core.packet_files import derived_files, pictures_of, read_events
 from parcel_assets.core.plan_reader import plan_from_fields
 from parcel_assets.core.search import fold_search
 from parcel_assets.core.stage import Stage
-from parcel_assets.core.table import table_digest, table_rows
+from parcel_assets.core.table import pack_scores, table_digest, table_rows
 from parcel_assets.core.trial import TrialRow
 
 REQUIRED = (
@@ -59,6 +64,7 @@ REQUIRED = (
     MANIFEST_FILE,
     CROISSANT_FILE,
     RECEIPTS_FILE,
+    SCORES_FILE,
     REPORT_FILE,
     KEY_FILE,
     "README.md",
@@ -220,6 +226,24 @@ def _data(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
     (listed,) = read_json(files, CROISSANT_FILE)["distribution"]
     if listed["sha256"] != digest_bytes(files[MANIFEST_FILE]):
         yield Fault(MANIFEST_FILE, f"is not the file that {CROISSANT_FILE} describes")
+    for path, digest in pictures_of(files).items():
+        if path not in files or digest_bytes(files[path]) != digest:
+            yield Fault(path, "is not the picture that the evidence names")
+
+
+def _scores(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
+    rows, rerun = (
+        csv.DictReader(io.StringIO(files[SCORES_FILE].decode())),
+        body_of(files, Stage.RERUN),
+    )
+    columns: dict[str, list[float]] = {"score": [], "reference_score": []}
+    for row in rows:
+        for name, values in columns.items():
+            values.append(float(row[name]))
+    for name, model in (("score", "own"), ("reference_score", "reference")):
+        packed = pack_scores(np.array(columns[name], dtype=np.float32))
+        if digest_bytes(packed) != rerun[model]["scores"]:
+            yield Fault(SCORES_FILE, f"holds a `{name}` that the evidence does not name")
 
 
 def _verdict(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
@@ -237,5 +261,6 @@ CHECKS: tuple[Check, ...] = (
     _trials,
     _derived,
     _data,
+    _scores,
     _verdict,
 )

@@ -48,6 +48,7 @@ SELECTION_FILE = "selection/selection.json"
 RERUN_FILE = "rerun/rerun.json"
 SLICES_FILE = "slices/slices.json"
 RESULT_FILE = "final/result.json"
+SCORE_COLUMNS = ("photo_id", "shipment_id", "damaged", "damage_type", "score", "reference_score")
 
 # what of `selected_rerun` tells the choice, and what tells how it repeated
 CHOSEN = (
@@ -91,6 +92,16 @@ def digest_list(files: Files) -> bytes:
     """Return SHA256SUMS over the files, as sha256sum writes and checks it."""
     names = sorted(files.keys() - UNLISTED)
     return "".join(f"{digest_bytes(files[name])}  {name}\n" for name in names).encode()
+
+
+def pictures_of(files: Files) -> dict[str, str]:
+    """Return the packet's pictures and the digests under which the evidence names them."""
+    named = {
+        "data/contact_sheet.png": body_of(files, Stage.SPLIT)["contact_sheet"],
+        "data/snapshot_sheet.png": body_of(files, Stage.SNAPSHOT)["contact_sheet"],
+        "slices/worst_sheet.png": body_of(files, Stage.SLICES)["worst_sheet"],
+    }
+    return {path: str(digest) for path, digest in named.items() if digest}
 
 
 def derived_files(files: Files) -> dict[str, bytes]:

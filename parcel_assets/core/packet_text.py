@@ -147,8 +147,8 @@ def model_card(files: Files, verdict: Mapping[str, Any], purpose: str) -> bytes:
             "",
             (
                 f"{decision['outcome']} by {decision['name']} ({decision['role']}, self-declared): "
-                f"{decision['reason']} Scope: {decision['scope']}. "
-                f"Expires: {decision['expires_on']}."
+                f"{decision['reason']} Scope: {decision['scope'] or 'none'}. "
+                f"Expires: {decision['expires_on'] or 'does not apply'}."
             ),
             "",
         ]

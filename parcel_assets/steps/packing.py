@@ -22,6 +22,7 @@ from parcel_assets.core.packet import (
     PLAN_FILE,
     RECEIPTS_FILE,
     REPORT_FILE,
+    SCORES_FILE,
     SERVING_FILE,
     SIGNATURE_FILE,
     SUMS_FILE,
@@ -31,7 +32,14 @@ from parcel_assets.core.packet import (
     pretty_json,
     verdict_document,
 )
-from parcel_assets.core.packet_files import derived_files, digest_list, json_lines, ledger_lines
+from parcel_assets.core.packet_files import (
+    SCORE_COLUMNS,
+    derived_files,
+    digest_list,
+    json_lines,
+    ledger_lines,
+    pictures_of,
+)
 from parcel_assets.core.packet_text import croissant, csv_table, model_card, readme
 from parcel_assets.core.ports import Scores
 from parcel_assets.core.serving import serving_estimate
@@ -42,7 +50,6 @@ from parcel_assets.steps.admission import StageSession
 
 GOLDEN_PHOTOS = 64
 MANIFEST_COLUMNS = ("photo_id", "shipment_id", "part", "pixel_digest", "damaged", "damage_type")
-SCORE_COLUMNS = ("photo_id", "shipment_id", "damaged", "damage_type", "score", "reference_score")
 CURVE_COLUMNS = ("threshold", "missed", "needless", "cost_per_1000")
 EXPORT_FILES = frozenset({"model.onnx", "golden_inputs.npy", "golden_outputs.npy"})
 
@@ -84,14 +91,8 @@ def _primary(session: StageSession) -> Contents:
         MODEL_FILE: store.get(chain.rerun.model),
         KEY_FILE: session.ports.signer.public_key(),
         RECEIPTS_FILE: pretty_json(chain.observed["receipts"]),
-        "slices/members.json": pretty_json(chain.slices.members),
     }
-    sheets = {
-        "data/contact_sheet.png": chain.split.contact_sheet,
-        "data/snapshot_sheet.png": chain.snapshot.contact_sheet,
-        "slices/worst_sheet.png": chain.slices.worst_sheet,
-    }
-    files |= {name: store.get(digest) for name, digest in sheets.items() if digest}
+    files |= {name: store.get(digest) for name, digest in pictures_of(files).items()}
     return files | _data_files(session) | _validation_files(session) | _measured(session)
 
 
@@ -128,7 +129,7 @@ def _validation_files(session: StageSession) -> Contents:
         for row, ours, theirs in zip(rows, scores, reference, strict=True)
     ]
     return {
-        "selection/validation_scores.csv": csv_table(SCORE_COLUMNS, scored),
+        SCORES_FILE: csv_table(SCORE_COLUMNS, scored),
         "selection/cost_curve.csv": _curve(chain, scores, [row["damaged"] for row in rows]),
     }
 

@@ -15,6 +15,7 @@ from parcel_assets.adapters.packet_folder import fetch_packet, require_verified,
 from parcel_assets.adapters.signer_ecdsa import EcdsaSigner
 from parcel_assets.core.errors import PacketError
 from parcel_assets.core.ledger import Kind
+from parcel_assets.steps.release import build_packet
 from parcel_assets_tests.release_packets import (
     change_json,
     copy_of,
@@ -24,6 +25,7 @@ from parcel_assets_tests.release_packets import (
     sign_again,
     write_chain,
 )
+from parcel_assets_tests.release_story import REVISION, tell
 
 
 @pytest.fixture
@@ -153,6 +155,20 @@ def cut_the_ledger(folder: Path) -> None:
     place.write_bytes(b"".join(place.read_bytes().splitlines(keepends=True)[:-3]))
 
 
+def better_score(folder: Path) -> None:
+    place = folder / "selection" / "validation_scores.csv"
+    lines = place.read_text().splitlines(keepends=True)
+    cells = lines[1].split(",")
+    cells[4] = "0.999"
+    place.write_text("".join([lines[0], ",".join(cells), *lines[2:]]))
+
+
+def other_pictures(folder: Path) -> None:
+    (folder / "slices" / "worst_sheet.png").write_bytes(
+        (folder / "data" / "contact_sheet.png").read_bytes()
+    )
+
+
 def rewrite_the_history(folder: Path) -> None:
     """Lower one stored cost and chain every event anew."""
     said = said_in(folder)
@@ -178,6 +194,8 @@ def rewrite_the_history(folder: Path) -> None:
         (forge_a_decision, "decision.json: is in no ledger event"),
         (spend_less, "search/attempts.jsonl: is not what ledger, plan and evidence say"),
         (cut_the_ledger, "ledger.head: is not what ledger, plan and evidence say"),
+        (better_score, "selection/validation_scores.csv: holds a `score` that the evidence does"),
+        (other_pictures, "slices/worst_sheet.png: is not the picture that the evidence names"),
         (rewrite_the_history, "ledger.jsonl: does not fold to the frozen trial table"),
     ],
 )
@@ -288,6 +306,22 @@ def test_fetching_again_keeps_what_is_there_and_refuses_what_was_changed_there(
     (tmp_path / "here" / "plan.json").write_text("{}")
     with pytest.raises(PacketError, match=r"plan\.json: was changed"):
         fetch_packet(packet, tmp_path / "here")
+
+
+def test_a_pipe_in_a_packet_is_refused_and_not_waited_for(packet: Path, tmp_path: Path) -> None:
+    os.mkfifo(packet / "notes.txt")
+    assert faults_of(packet) == ["notes.txt: is no plain file"]
+    with pytest.raises(PacketError, match="cannot be copied"):
+        fetch_packet(packet, tmp_path / "here")
+
+
+def test_only_a_released_packet_is_usable(tmp_path: Path) -> None:
+    story = tell(tmp_path / "story", outcome="FAIL")
+    build_packet(REVISION, story.ports)
+    rejected = story.ports.packets / REVISION
+    assert fetch_packet(rejected, tmp_path / "read").verdict["usable"] is False
+    with pytest.raises(PacketError, match="verdict rejected:performance"):
+        fetch_packet(rejected, tmp_path / "serve", usable_only=True)
 
 
 def test_an_absent_packet_is_said_in_words(tmp_path: Path) -> None:
