@@ -104,6 +104,8 @@ def _unexpected(result: dg.ExecuteInProcessResult) -> dict[str, Any] | None:
         if event.is_step_failure:
             error = event.step_failure_data.error
             if error is not None and "DagsterAssetCheckFailedError" not in str(error.cls_name):
+                if error.cls_name == "DagsterExecutionInterruptedError":
+                    raise KeyboardInterrupt
                 cause = error.cause or error
                 return {
                     "error": cause.cls_name or "Error",
