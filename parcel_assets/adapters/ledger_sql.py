@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from parcel_assets.adapters.ledger_sql_lease import LEASE_SECONDS, Leases
 from parcel_assets.adapters.ledger_sql_open import open_database
@@ -25,7 +25,13 @@ from parcel_assets.adapters.ledger_sql_schema import (
     holdout_openings,
 )
 from parcel_assets.core.codec import canonical_json
-from parcel_assets.core.errors import HoldoutError, LedgerError, SplitError, StaleFenceError
+from parcel_assets.core.errors import (
+    HoldoutError,
+    LedgerError,
+    SplitError,
+    StaleFenceError,
+    StorageError,
+)
 from parcel_assets.core.ledger import (
     Event,
     Kind,
@@ -66,8 +72,16 @@ class SqlLedger:
 
     @contextmanager
     def _write(self) -> Iterator[sa.Connection]:
-        with self._engine.begin() as connection:
-            yield connection
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except OperationalError as error:
+            raise StorageError(
+                f"a database that refuses to write ({error.orig})",
+                expected="room and the right to write",
+                where=f"ledger {self._engine.url.render_as_string(hide_password=True)}",
+                remedy="Free space or mend the database, then run again: nothing half was kept.",
+            ) from error
 
     def close(self) -> None:
         """Stop prolonging leases and close every connection."""

@@ -70,7 +70,7 @@ class Batch(Record):
 
 
 class AttemptStarted(Record):
-    """Body of ATTEMPT_STARTED. `subject` is a trial id, `rerun-own`, `rerun-101` or `reference`."""
+    """Body of ATTEMPT_STARTED. `subject`: a trial id, `rerun/parcel-07/own`, `reference`."""
 
     attempt: str  # unique in the revision
     subject: str

@@ -18,7 +18,7 @@ from parcel_assets.steps.dispatch_desk import Desk
 from parcel_assets.steps.dispatch_settle import LEASE_SECONDS
 from parcel_assets.steps.worker import PARTS, challenge_digest
 
-START_SECONDS = 120.0  # until it says hello; the import of a training library may be slow
+START_SECONDS = 120.0  # until it is ready: the import of a training library may be slow
 CHALLENGE_ROWS = 4  # per part
 
 
@@ -160,9 +160,9 @@ class Pool:
 
     def silent(self) -> list[WorkerRecord]:
         """Return the workers that gave no sign of life for longer than their lease."""
-        now = self._desk.now()
+        now, working = self._desk.now(), {"idle", "busy", "stopping"}
         return [
             one
             for one in self.workers.values()
-            if now - one.heard_at > (START_SECONDS if one.stage == "starting" else LEASE_SECONDS)
+            if now - one.heard_at > (LEASE_SECONDS if one.stage in working else START_SECONDS)
         ]

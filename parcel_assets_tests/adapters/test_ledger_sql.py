@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from parcel_assets.adapters.ledger_sql import SqlLedger
-from parcel_assets.core.errors import LeaseHeldError, LedgerError, SettingError, StaleFenceError
+from parcel_assets.core.errors import (
+    LeaseHeldError,
+    LedgerError,
+    SettingError,
+    StaleFenceError,
+    StorageError,
+)
 from parcel_assets.core.ledger import Kind, verify_chain
 from parcel_assets_tests.contracts.ledger_contract import FROZEN, NOTE, LedgerContract
 
@@ -74,6 +80,7 @@ def test_a_live_process_keeps_its_lease_and_a_killed_one_loses_it_at_once(tmp_pa
     with pytest.raises(LeaseHeldError) as refused:
         ledger.acquire("spring", "test")
     assert refused.value.facts["process_id"] == process.pid
+    lease = None
     process.kill()  # not collected: even a zombie holds nothing
     deadline = time.monotonic() + 10
     while True:
@@ -83,6 +90,7 @@ def test_a_live_process_keeps_its_lease_and_a_killed_one_loses_it_at_once(tmp_pa
         except LeaseHeldError:
             assert time.monotonic() < deadline
             time.sleep(0.02)
+    assert lease is not None
     assert lease.fence == 2
     end(process)
     ledger.close()
@@ -186,6 +194,23 @@ def test_a_url_that_cannot_be_opened_is_a_setting_error(tmp_path: Path) -> None:
     for url in ("no url", "sqlite:////proc/nowhere/ledger.db"):
         with pytest.raises(SettingError):
             SqlLedger(url)
+
+
+def test_a_full_disk_is_told_in_words_and_loses_nothing(tmp_path: Path) -> None:
+    ledger = SqlLedger(url_of(tmp_path))
+    lease = ledger.acquire("spring", "test")
+    ledger.append(lease, [FROZEN])
+    with ledger._engine.connect() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StorageError, match="full"):
+        ledger.append(lease, [(Kind.MESSAGE_SET_ASIDE, {"text": "x" * 100_000})])
+    with ledger._engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
+    ledger.append(lease, [NOTE])
+    assert len(ledger.events("spring")) == 2
+    verify_chain(ledger.events("spring"))
+    ledger.close()
 
 
 def test_a_torn_append_leaves_nothing(tmp_path: Path) -> None:
