@@ -4,9 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from parcel_assets.core.search import fold_search
-from parcel_assets.core.table import table_rows
-
 from parcel_assets.core.disposition import parcel_search_disposition
 from parcel_assets.core.evidence import (
     FinalBody,
@@ -19,7 +16,9 @@ from parcel_assets.core.evidence import (
 )
 from parcel_assets.core.ledger import Event, Kind, last_of
 from parcel_assets.core.plan import Plan
+from parcel_assets.core.search import fold_search
 from parcel_assets.core.stage import Evidence, Stage
+from parcel_assets.core.table import table_rows
 from parcel_assets.core.trial import Decision
 
 READY = "evaluate:final-holdout"

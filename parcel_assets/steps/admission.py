@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from parcel_assets.core.holdout import holdout_keys
-
 from parcel_assets.core.errors import AdmissionError, LedgerError
 from parcel_assets.core.evidence import PacketBody, SplitBody
 from parcel_assets.core.gates import GATES, Chain, Gate, GateVerdict
+from parcel_assets.core.holdout import holdout_keys
 from parcel_assets.core.ledger import Kind, Lease, evidence_digests, last_of, verify_chain
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.plan_reader import plan_from_fields
