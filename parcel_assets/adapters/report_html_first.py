@@ -124,7 +124,7 @@ def _counts(packet: Packet) -> Markup:
         tag("li", tag("i", class_=f"b-{state}"), number(trials[state]), f" {state}")
         for state in present
     ]
-    sum_words = " + ".join(str(trials[state]["value"]) for state in present)
+    sum_words = " + ".join(f"{trials[state]['value']} {state}" for state in present)
     parts = [f"{one['value']} {state}" for state, one in attempts.items() if state != "total"]
     shown_parts = [words for words in parts if not words.startswith("0 ")]
     return card(
@@ -279,10 +279,15 @@ def _slices(packet: Packet) -> Markup:
     ]  # fmt: skip
     rest = len(ordered) - len(items)
     passed = page["protected_passed"]["value"] is True
+    is_any = any(one["role"]["value"] == "protected" for one in ordered)
+    words = "Every protected slice passes." if passed else "A protected slice does not pass."
+    style = "good" if passed else "bad"
+    if not is_any:
+        words, style = "The plan protects no slice: all are monitored, none can hold.", "soft"
     return card(
         "Slices against the model in use",
-        tag("p", "Every protected slice passes." if passed else "A protected slice does not pass.",
-            class_=f"lead {'good' if passed else 'bad'}", title=page["protected_passed"]["source"]),
+        tag("p", words,
+            class_=f"lead {style}", title=page["protected_passed"]["source"]),
         tag("ul", items, class_="slices"),
         tag("p", tag("a", f"and {rest} more monitored slices" if rest > 0 else "all in detail",
             href="#slices"), class_="small"),

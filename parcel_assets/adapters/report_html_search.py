@@ -104,10 +104,12 @@ def search_chapter(packet: Packet) -> Markup:
     about = (
         f"{search['budget_trials']} trials by the sampler {search['sampler']}, seed "
         f"{search['seed']}, in batches of {search['batch_trials']}. Values are compared only at "
-        "the "
-        f"same milestone; {len(pruned)} trials were stopped there (crosses), against cut tables "
-        "frozen before their batch began."
+        "the same milestone, against cut tables frozen before the batch began; "
     )
+    stopped = (
+        f"{len(pruned)} trials were stopped there (crosses)." if pruned else "none was stopped."
+    )
+    about += stopped
     return section(
         "search",
         "The search",

@@ -21,7 +21,7 @@ def slices_chapter(packet: Packet) -> Markup:
     """Return every slice with its outcome, numbers, interval and sentence."""
     heads = [("slice", False), ("role", False), ("outcome", False), ("shipments", True),
              ("damaged", True), ("released", True), ("in use", True), ("difference", True),
-             ("in margins: better ← 0 → worse", False)]  # fmt: skip
+             ("better ← 0 → worse", False)]  # fmt: skip
     rows: list[Markup] = []
     for one in packet.slices["slices"]:
         style = STYLES[one["outcome"]]
@@ -33,7 +33,7 @@ def slices_chapter(packet: Packet) -> Markup:
                 cell(_amount(one["candidate"], unit), is_number=True),
                 cell(_amount(one["reference"], unit), is_number=True),
                 _difference_cell(one, " pp" if unit else ""),
-                tag("td", tag("div", slice_interval(one, style), style="width:200px")),
+                tag("td", tag("div", slice_interval(one, style), style="width:165px")),
                 class_="joined")
         )  # fmt: skip
         rows.append(
@@ -49,7 +49,8 @@ def slices_chapter(packet: Packet) -> Markup:
         "The released model against the model in use, on the same validation shipments, each at "
         "its "
         "own threshold: missed damage where the slice is a kind of damage, else cost per 1,000. "
-        "PASS needs proof of being no worse within the margin (shaded); too little evidence is "
+        "PASS needs proof of being no worse within the margin (shaded, and the unit of the "
+        "last column); too little evidence is "
         "INSUFFICIENT, which is not a pass.",
         table(heads, rows),
     )

@@ -112,9 +112,9 @@ dt { color: var(--soft); } dd { margin: 0; min-width: 0; overflow-wrap: anywhere
 
 figure { margin: 0 0 8px; }
 figcaption { color: var(--soft); font-size: .88rem; margin-top: 8px; max-width: 78ch; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 380px), 1fr));
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 540px), 1fr));
   gap: 28px; }
-.pair img { width: 100%; }
+.pair img { width: 100%; max-width: 860px; }
 figure img { max-width: 100%; height: auto; border-radius: 8px; border: 1px solid var(--line);
   display: block; background: var(--wash); image-rendering: auto; }
 svg { display: block; width: 100%; height: auto; overflow: visible; }
