@@ -111,6 +111,7 @@ def export(order: Mapping[str, Any]) -> dict[str, Any]:
     The graph takes 8-bit pixels at the network's own side and gives scores; it is kept only if ONNX
     Runtime agrees with torch on the golden photos.
     """
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # it reports to its maker otherwise
     try:
         # optional: a packet without ONNX is a packet
         import onnxruntime  # type: ignore[import-untyped]  # noqa: PLC0415  (ships no types)

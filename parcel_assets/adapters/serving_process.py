@@ -20,6 +20,8 @@ from parcel_assets.core.ports import Pixels
 
 ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+# ONNX Runtime reports to its maker unless this stands before it is loaded
+TELEMETRY_OFF = {"ORT_DISABLE_TELEMETRY": "1"}
 TIME_LIMIT_SECONDS = 300.0
 
 
@@ -66,7 +68,7 @@ def _ask(order: Mapping[str, Any]) -> dict[str, Any]:
             capture_output=True,
             check=False,
             timeout=TIME_LIMIT_SECONDS,
-            env=environment | ONE_THREAD,
+            env=environment | ONE_THREAD | TELEMETRY_OFF,
         )
     except subprocess.TimeoutExpired as error:
         raise _refusal(order, f"no answer within {TIME_LIMIT_SECONDS:g} seconds") from error

@@ -39,10 +39,17 @@ def test_a_reading_tells_latency_throughput_memory_and_its_conditions(model: Pat
     assert "replicas" in serving_estimate(reading)
 
 
-def test_onnx_gives_the_scores_of_torch_on_the_golden_photos(model: Path, tmp_path: Path) -> None:
+def test_onnx_gives_the_scores_of_torch_on_the_golden_photos(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "1")
     runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is optional")
     pixels = np.random.default_rng(3).integers(0, 256, (16, 32, 32, 3), dtype=np.uint8)
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
     exported = ServingProcess().export_onnx(model, pixels, tmp_path)
+    assert not list(home.rglob("*onnxruntime*")), "ONNX Runtime keeps a record for its maker"
     assert sorted(exported["files"]) == ["golden_inputs.npy", "golden_outputs.npy", "model.onnx"]
     session = runtime.InferenceSession(str(tmp_path / "model.onnx"))
     golden = np.load(tmp_path / "golden_inputs.npy", allow_pickle=False)
