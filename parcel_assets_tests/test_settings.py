@@ -1,0 +1,56 @@
+"""Settings and wiring: where things are kept, and that nothing is opened before it is used."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from parcel_assets.core.errors import SettingError
+from parcel_assets.wiring import Settings, open_ports
+
+
+def test_everything_lies_in_the_data_folder_unless_told_otherwise(tmp_path: Path) -> None:
+    settings = Settings.read({"PARCEL_ASSETS_DATA": str(tmp_path)})
+    assert settings.packets == tmp_path / "packets"
+    assert settings.dagster_home == tmp_path / "dagster"
+    assert settings.ledger_url == f"sqlite:///{tmp_path / 'ledger.sqlite'}"
+    assert 1 <= settings.workers <= 2
+    moved = Settings.read(
+        {"PARCEL_ASSETS_DATA": str(tmp_path), "PARCEL_ASSETS_KEYS": "/keys", "DAGSTER_HOME": "/d"}
+    )
+    assert (moved.keys, moved.dagster_home) == (Path("/keys"), Path("/d"))
+
+
+def test_arguments_win_over_variables(tmp_path: Path) -> None:
+    environment = {"PARCEL_ASSETS_DATA": "/elsewhere", "PARCEL_ASSETS_WORKERS": "7"}
+    settings = Settings.read(environment, data=tmp_path, workers=3)
+    assert (settings.data, settings.workers) == (tmp_path, 3)
+
+
+def test_a_child_process_reads_the_same_settings(tmp_path: Path) -> None:
+    settings = Settings.read({}, data=tmp_path, workers=3)
+    assert Settings.read(settings.environment()) == settings
+
+
+@pytest.mark.parametrize("workers", ["0", "-1", "two", "1.5"])
+def test_a_number_of_workers_that_is_none_is_refused(workers: str) -> None:
+    with pytest.raises(SettingError, match="PARCEL_ASSETS_WORKERS"):
+        Settings.read({"PARCEL_ASSETS_WORKERS": workers})
+
+
+def test_opening_ports_writes_nothing_and_reads_nothing(tmp_path: Path) -> None:
+    open_ports(Settings.read({}, data=tmp_path / "data"))
+    assert not (tmp_path / "data").exists()
+
+
+def test_telemetry_is_off_before_any_library_is_imported() -> None:
+    program = (
+        "import parcel_assets.wiring, os, sys\n"
+        "assert 'dagster' not in sys.modules and 'great_expectations' not in sys.modules\n"
+        "print(os.environ['DAGSTER_DISABLE_TELEMETRY'], os.environ['GX_ANALYTICS_ENABLED'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["1", "false"]
