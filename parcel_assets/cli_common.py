@@ -63,6 +63,7 @@ def console(*, error: bool = False) -> Console:
     stream = sys.stderr if error else sys.stdout
     terminal = stream.isatty()
     return Console(
+        emoji=False,  # a slice is called cameras:top, which is no pictogram
         file=stream,
         width=None if terminal else PLAIN_WIDTH,
         no_color=not terminal or "NO_COLOR" in os.environ,

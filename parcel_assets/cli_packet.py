@@ -112,8 +112,12 @@ def packet_show(packet: PacketArgument, *, as_json: JsonOption = False) -> None:
     if as_json:
         print_json(verdict)
         return
-    rows = [(name, shown) for name, shown in _flat(verdict) if len(shown) <= 300]
-    print_table(str(folder), ("what", "value"), rows)
+    say(str(verdict["sentence"]), style="bold")
+    print_table("", (), _first_page_rows(_values(verdict["first_page"])))
+    slices = _values(verdict["first_page"]["slices"])["slices"]
+    rows = [(one["outcome"].upper(), one["role"], one["sentence"]) for one in slices]
+    print_table("slices", ("outcome", "role", "what was found"), rows)
+    say(f"Every number and its source: parcel-assets packet show {packet} --json")
     say(f"Report: {folder / 'report.html'}")
 
 
@@ -138,10 +142,49 @@ def _key(path: Path | None) -> bytes | None:
     return path.read_bytes() if path is not None else None
 
 
-def _flat(value: Any, name: str = "") -> list[tuple[str, str]]:
-    """Return nested JSON as dotted names with text; a fact shows its value, not its source."""
-    if isinstance(value, dict) and "value" in value and "source" in value:
-        return _flat(value["value"], name)
-    if isinstance(value, dict):
-        return [row for key, one in value.items() for row in _flat(one, f"{name}.{key}".strip("."))]
-    return [(name, ", ".join(str(one) for one in value) if isinstance(value, list) else str(value))]
+def _values(fact: Any) -> Any:
+    """Return facts with their values in place of (value, source) pairs."""
+    if isinstance(fact, dict):
+        return (
+            _values(fact["value"]) if "source" in fact else {k: _values(v) for k, v in fact.items()}
+        )
+    return [_values(one) for one in fact] if isinstance(fact, list) else fact
+
+
+def _first_page_rows(page: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the first page for a terminal, a line for each thing that it must tell."""
+    counts, compute, winner = page["counts"], page["compute"], page["winner"]
+    rerun, final, charged = page["rerun"], page["final"], page["compute"]["charged_seconds"]
+    used = ", ".join(f"{seconds:.0f} s {name}" for name, seconds in charged.items())
+    knobs = ", ".join(f"{knob} {_short(value)}" for knob, value in winner["configuration"].items())
+    corrected = winner["corrected_cost"]
+    parent, review = (
+        winner["released_parent_checkpoint"] or "none",
+        winner["review_all_cost_per_1000"],
+    )
+    mended = f", {corrected['mean']:.1f} corrected for the choice" if corrected else ""
+    return [
+        ("trials", f"{_sum(counts['trials'])}, of {counts['budget_trials']} slots"),
+        ("attempts", _sum(counts["attempts"]["search"])),
+        ("compute", f"{used}; cap {compute['cap_accelerator_hours']:g} accelerator-hours"),
+        ("pruning saved", f"{compute['steps_saved_by_pruning']} training steps"),
+        ("winner", f"{winner['trial_id']}, seed {winner['seed']}"),
+        ("configuration", knobs),
+        ("lineage", f"{'intact' if winner['lineage_ok'] else 'BROKEN'}; parent of rerun: {parent or 'none'}"),
+        ("model", f"{winner['model']} at threshold {winner['threshold']:g}"),
+        ("validation cost", f"{winner['search_cost_per_1000']:.1f} per 1,000{mended}"),
+        ("beside it", f"model in use {in_use:.1f}, reviewing everything {review:.1f}"),
+        ("rerun", f"{rerun['sentence']} Same scores as in the search: {rerun['scores_equal']}."),
+        ("final evaluation", f"{final['sentence']} Evidence level {final['evidence_level']}."),
+        ("serving", page["serving"]["sentence"]),
+    ]  # fmt: skip
+
+
+def _sum(counts: dict[str, int]) -> str:
+    """Return counts by state as a sum that a reader can check."""
+    parts = [f"{number} {state}" for state, number in counts.items() if number and state != "total"]
+    return f"{' + '.join(parts)} = {counts['total']}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

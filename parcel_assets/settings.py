@@ -17,6 +17,7 @@ TELEMETRY_OFF = {
     "DAGSTER_DISABLE_TELEMETRY": "1",
     "GX_ANALYTICS_ENABLED": "false",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "ORT_DISABLE_TELEMETRY": "1",
     "DO_NOT_TRACK": "1",
 }
 for _name, _value in TELEMETRY_OFF.items():

@@ -29,8 +29,10 @@ from parcel_assets.core.holdout import holdout_digest, holdout_keys
 from parcel_assets.core.ledger import Kind, Lease
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.ports import PartData, Pixels, Ports, Scores
+from parcel_assets.core.reruns import judge_reruns
 from parcel_assets.core.search import fold_search
 from parcel_assets.core.selection import rank_trials
+from parcel_assets.core.selection_bias import selection_corrected_cost
 from parcel_assets.core.slice_report import (
     ScoredModel,
     judge_slices,
@@ -46,9 +48,7 @@ from parcel_assets.core.statistics import (
     choose_threshold,
     compare_paired_costs,
     estimate_cost,
-    judge_reruns,
     review_decisions,
-    selection_corrected_cost,
     tie_set,
 )
 from parcel_assets.core.table import pack_scores, table_digest, table_rows
@@ -793,7 +793,7 @@ class _Teller:
                     "slices": [o.sentence for o in results if o.role == "protected"],
                     "missed_per_1000": 31.0,
                     "reference_missed_per_1000": 28.5,
-                    "consequence": "Of 1,000 parcels the candidate lets 31.0 damaged ones pass "
+                    "consequence": "Of 1,000 photos the candidate lets 31.0 damaged ones pass "
                     "unreviewed (the reference 28.5).",
                 },
             )

@@ -38,6 +38,8 @@ EVALUATOR_FILES = (
     "core/snapshot.py",
     "core/codec.py",
     "adapters/trainer_lightning.py",
+    "adapters/trainer_batches.py",
+    "adapters/network_weights.py",
     "adapters/network_cnn.py",
     "adapters/checkpoint_safetensors.py",
 )

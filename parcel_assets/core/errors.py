@@ -114,6 +114,10 @@ class TrainingError(ParcelAssetsError):
     """A trial's own failure: NaN loss, a user's module that raises."""
 
 
+class EvidenceError(ParcelAssetsError):
+    """The arrays offered cannot carry the statement asked of them (empty, one class, NaN)."""
+
+
 class AdmissionError(ParcelAssetsError):
     """A gate before this stage does not pass now; `facts["gate"]` names it (idea 3)."""
 

@@ -10,21 +10,20 @@ from typing import Any
 import numpy as np
 
 from parcel_assets.core.codec import derive_seed
-from parcel_assets.core.errors import StorageError
+from parcel_assets.core.errors import EvidenceError, StorageError
 from parcel_assets.core.evidence import RerunBody, TrainedModel
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.ports import PartData, Scores
+from parcel_assets.core.reruns import judge_reruns
 from parcel_assets.core.selection import Selection
+from parcel_assets.core.selection_bias import selection_corrected_cost
 from parcel_assets.core.slice_report import ScoredModel
 from parcel_assets.core.statistics import (
     Costs,
-    EvidenceError,
     area_under_curve,
     compare_paired_costs,
     estimate_cost,
-    judge_reruns,
     review_decisions,
-    selection_corrected_cost,
     tie_set,
 )
 from parcel_assets.core.trial import TrialRow

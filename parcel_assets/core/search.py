@@ -106,6 +106,10 @@ class SearchState(History):
     def _search_ended(self, body: Mapping[str, Any], _at: float) -> None:
         self.ended = str(body["reason"])
 
+    def _holdout_evaluated(self, body: Mapping[str, Any], _at: float) -> None:
+        charged = self.charged_seconds_by_purpose
+        charged["final"] = round(charged.get("final", 0.0) + body.get("charged_seconds", 0.0), 6)
+
     def _known(self, attempt: str) -> AttemptRecord:
         if attempt not in self.attempts:
             raise LedgerError(
@@ -229,6 +233,7 @@ _HANDLERS = {
     Kind.ATTEMPT_QUARANTINED: SearchState._attempt_quarantined,
     Kind.BATCH_CLOSED: SearchState._batch_closed,
     Kind.SEARCH_ENDED: SearchState._search_ended,
+    Kind.HOLDOUT_EVALUATED: SearchState._holdout_evaluated,
 }
 
 

@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
-from parcel_assets.core.errors import PlanError
+from parcel_assets.core.errors import EvidenceError, PlanError
 from parcel_assets.core.statistics import (
     CONFIDENCE,
     Booleans,
     Codes,
     Costs,
-    EvidenceError,
     PairedComparison,
     compare_paired_costs,
     compare_paired_miss_rates,
@@ -32,7 +31,7 @@ from parcel_assets.core.statistics import (
 
 NOT_ENOUGH = "Not enough evidence to say it is no worse"
 MISS_RATE_UNIT = "percentage points"
-COST_UNIT = "cost per 1,000 parcels"
+COST_UNIT = "cost per 1,000 photos"
 
 
 class Outcome(StrEnum):
@@ -320,7 +319,7 @@ def _without_damage(rule: SliceRule, numbers: dict[str, Any], allowed: bool) -> 
             "this slice, or take it out of the plan.",
             slice=rule.name,
         )
-    reason = "no damaged parcel, so no miss could show"
+    reason = "no damaged photo, so no miss could show"
     return SliceResult(
         **numbers,
         outcome=Outcome.INSUFFICIENT,
@@ -341,10 +340,12 @@ def _judged(rule: SliceRule, numbers: dict[str, Any], size: EffectiveSize) -> Sl
     lacking = _lacking_support(rule, numbers)
     harm, unproven = [], []
     if not lacking:
-        if numbers["lower"] > 0 or _exceeds(numbers["difference"], numbers["fail_above"]):
-            harm.append(
-                f"Worse than the reference by {_amount(numbers, 'difference')} {_range(numbers)}"
-            )
+        measured = f"by {_amount(numbers, 'difference')} {_range(numbers)}"
+        if numbers["lower"] > 0:
+            harm.append(f"Worse than the reference {measured}")
+        elif _exceeds(numbers["difference"], numbers["fail_above"]):
+            tolerated = _amount(numbers, "fail_above")
+            harm.append(f"Worse than the tolerated {tolerated} {measured}; chance is not ruled out")
         if limit is not None and size.rate > limit:
             harm.append(f"Misses {size.rate:.1%} of damage, more than the limit of {limit:.1%}")
         if numbers["upper"] > numbers["margin"]:
@@ -375,8 +376,8 @@ def _judged(rule: SliceRule, numbers: dict[str, Any], size: EffectiveSize) -> Sl
 def _lacking_support(rule: SliceRule, numbers: dict[str, Any]) -> list[str]:
     asked = (
         ("shipments", max(rule.minimum_shipments, 2), "shipments"),
-        ("damaged_photos", rule.minimum_damaged_photos, "damaged parcels"),
-        ("effective_photos", rule.minimum_effective_photos, "effective damaged parcels"),
+        ("damaged_photos", rule.minimum_damaged_photos, "damaged photos"),
+        ("effective_photos", rule.minimum_effective_photos, "effective damaged photos"),
     )
     return [
         f"{numbers[key]:.{int(key == 'effective_photos')}f} {words}, at least {minimum:g} asked"
@@ -389,7 +390,7 @@ def _counts(numbers: dict[str, Any]) -> str:
     shipments, damaged = numbers["shipments"], numbers["damaged_photos"]
     return (
         f"{numbers['name']}: {shipments} shipment{'s' * (shipments != 1)}, "
-        f"{damaged} damaged parcel{'s' * (damaged != 1)}."
+        f"{damaged} damaged photo{'s' * (damaged != 1)}."
     )
 
 

@@ -177,7 +177,7 @@ def _value(photo: Photo, label: Label, dimension: str) -> str:
     return photo.attributes.get(dimension, "")
 
 
-def duplicates_across_parts(rows: Mapping[str, Iterable[Photo]]) -> int:
+def duplicates_across_parts(rows: Mapping[Any, Iterable[Photo]]) -> int:
     """Return how many photos have an identical twin in another part; a whole split has none."""
     parts_with: defaultdict[str, set[str]] = defaultdict(set)
     photos = [(part, photo.pixel_digest) for part, one in rows.items() for photo in one]

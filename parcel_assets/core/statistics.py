@@ -1,12 +1,12 @@
-"""Decides what validation scores say: cost, threshold, comparison, selection bias, rerun tolerance.
+"""Decides what validation scores say: cost, threshold, paired comparison, tie set.
 
-Every standard error, bound and resample is by shipment, because frames of one shipment err
-together. Which trial wins belongs to the selection rule, whether a slice may pass to `slices`, and
-every word on a page to the evaluation step. Formulas name their method in their docstring.
+Every standard error and bound is by shipment, because frames of one shipment err together. The
+winner's flattery is left to `selection_bias`, reruns to `reruns`, slices to `slices`. Formulas name
+their method in their docstring.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,27 +14,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
-from parcel_assets.core.errors import ParcelAssetsError
+from parcel_assets.core.errors import EvidenceError
 
 PER = 1000
 CONFIDENCE = 0.95
 GRID_POINTS = 200
-# the expected best of 82 draws from a standard normal distribution
-BEST_OF_82_SD = 2.43
-MAXIMUM_INSTABILITY = 0.10
-# whole numbers below this are exact in single precision
-EXACT_SINGLE_PRECISION = 2**24
 
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
 Codes = NDArray[np.intp]
 
 
-class EvidenceError(ParcelAssetsError):
-    """The arrays offered cannot carry the statement asked of them (empty, one class, NaN)."""
-
-
-def _refusal(found: str, expected: str, where: str, remedy: str) -> EvidenceError:
+def refusal(found: str, expected: str, where: str, remedy: str) -> EvidenceError:
+    """Return the error for arrays that cannot carry a statement."""
     return EvidenceError(found, expected=expected, where=where, remedy=remedy)
 
 
@@ -48,7 +40,7 @@ class Costs:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if not (math.isfinite(value) and value > 0):
-                raise _refusal(
+                raise refusal(
                     repr(value),
                     "a positive finite cost",
                     name,
@@ -117,58 +109,13 @@ class PairedComparison:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class SelectionCorrectedCost:
-    """What the best of these trials costs on shipments that did not choose it."""
-
-    apparent_cost_per_1000: float
-    cost_per_1000: float
-    range_low: float
-    range_high: float
-    draws: int
-    draws_used: int
-    trials: int
-    shipments: int
-
-    def as_document(self) -> dict[str, Any]:
-        """Return the numbers as a JSON value."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class RerunJudgement:
-    """How the chosen configuration repeats over seeds; None says that a quantity is not known.
-
-    A flag is None where there were too few runs to judge it: that is not a pass.
-    """
-
-    extra_seeds: int
-    mean: float | None
-    standard_deviation: float | None
-    tolerance: float | None
-    within_tolerance: bool | None
-    not_reproduced: bool | None
-    unstable: bool | None
-    own_seed_difference: float
-    sentence: str
-
-    @property
-    def judged(self) -> bool:
-        """Whether there were enough runs to judge all three questions."""
-        return None not in (self.within_tolerance, self.not_reproduced, self.unstable)
-
-    def as_document(self) -> dict[str, Any]:
-        """Return the numbers as a JSON value."""
-        return asdict(self)
-
-
 def shipment_codes(shipments: ArrayLike) -> Codes:
     """Return codes 0…G-1 for shipments named by text or whole numbers."""
     names = np.asarray(shipments)
     if names.dtype.kind == "O" and all(isinstance(name, str) for name in names.flat):
         names = names.astype(str)
     if names.ndim != 1 or names.dtype.kind not in "iuUT":
-        raise _refusal(
+        raise refusal(
             f"an array of {names.dtype} with {names.ndim} dimensions",
             "one shipment (text or whole number) for each photo",
             "shipments",
@@ -182,7 +129,7 @@ def flags(values: ArrayLike, name: str, photos: int | None = None) -> Booleans:
     """Return one boolean for each photo, refusing any other type or length."""
     array = np.asarray(values)
     if array.ndim != 1 or array.dtype.kind != "b" or photos not in (None, len(array)):
-        raise _refusal(
+        raise refusal(
             f"{array.dtype} of shape {array.shape}",
             f"booleans, one for each of {'the' if photos is None else photos} photos",
             name,
@@ -195,7 +142,7 @@ def finite(values: ArrayLike, name: str) -> Floats:
     """Return finite numbers as double precision, refusing NaN, infinity and an empty array."""
     array = np.asarray(values)
     if array.dtype.kind not in "fiu" or array.size == 0 or not np.isfinite(array).all():
-        raise _refusal(
+        raise refusal(
             f"{array.dtype} of shape {array.shape}, or a value that is not finite",
             "at least one finite number and nothing else",
             name,
@@ -207,7 +154,7 @@ def finite(values: ArrayLike, name: str) -> Floats:
 def require_damage(damaged: Booleans, where: str) -> None:
     """Refuse labels without a single damaged photo: no miss could show."""
     if not damaged.any():
-        raise _refusal(
+        raise refusal(
             f"no damaged photo among {len(damaged)} photos",
             "at least one damaged photo",
             where,
@@ -252,7 +199,7 @@ def estimate_cost(
     labels = flags(damaged, "damaged")
     decisions = flags(review, "review", len(labels))
     require_damage(labels, "damaged")
-    codes = _codes_of(shipments, len(labels))
+    codes = codes_of(shipments, len(labels))
     missed, needless = labels & ~decisions, decisions & ~labels
     sizes = np.bincount(codes).astype(np.float64)
     totals = _totals(codes, missed, needless, costs)
@@ -291,9 +238,9 @@ def cost_curve(
     """
     labels = flags(damaged, "damaged")
     require_damage(labels, "damaged")
-    values = _scores_of(scores, (len(labels),))
+    values = scores_of(scores, (len(labels),))
     order = np.argsort(values, kind="stable")
-    thresholds, kept_back = _grid(values[order], grid_points)
+    thresholds, kept_back = threshold_grid(values[order], grid_points)
     missed_below = np.concatenate(([0], np.cumsum(labels[order])))
     missed = missed_below[kept_back].astype(np.intp)
     needless = (len(labels) - kept_back) - (int(labels.sum()) - missed)
@@ -323,7 +270,7 @@ def compare_paired_costs(
     """Return the paired difference in cost per 1,000 photos; one pair more is one missed damage."""
     labels = flags(damaged, "damaged")
     require_damage(labels, "damaged")
-    codes = _codes_of(shipments, len(labels))
+    codes = codes_of(shipments, len(labels))
     totals = [
         _totals(codes, labels & ~review, review & ~labels, costs)
         for review in (
@@ -345,7 +292,7 @@ def compare_paired_miss_rates(
     require_damage(labels, "damaged")
     candidate = flags(candidate_review, "candidate_review", len(labels))[labels]
     reference = flags(reference_review, "reference_review", len(labels))[labels]
-    _, codes = np.unique(_codes_of(shipments, len(labels))[labels], return_inverse=True)
+    _, codes = np.unique(codes_of(shipments, len(labels))[labels], return_inverse=True)
     differences = np.bincount(codes, weights=reference.astype(float) - candidate.astype(float))
     return _compare(differences.astype(np.float64), np.bincount(codes), 1.0, 1)
 
@@ -363,7 +310,7 @@ def tie_set(
     equals in the order given. Each comparison is trial minus winner.
     """
     if winner_id not in reviews:
-        raise _refusal(
+        raise refusal(
             f"no decisions of {winner_id!r}",
             "the winner among the trials",
             "reviews",
@@ -378,74 +325,18 @@ def tie_set(
     return dict(sorted(near, key=lambda item: (item[1].difference, item[0] != winner_id)))
 
 
-def selection_corrected_cost(
-    scores: ArrayLike,
-    damaged: ArrayLike,
-    shipments: ArrayLike,
-    costs: Costs,
-    *,
-    seed: int,
-    draws: int = 1000,
-    grid_points: int = GRID_POINTS,
-) -> SelectionCorrectedCost:
-    """Return the winner's cost corrected for having been chosen, with its 5-95 % range.
-
-    Bootstrap bias correction (Tsamardinos, Greasidou and Borboudakis, Machine Learning 2018) with
-    whole shipments: each draw resamples shipments, chooses trial and threshold on those drawn and
-    is scored on those left out. `scores` has a row for each eligible trial in order of preference.
-    A draw without damage on either side is not used; it cannot undo the optimism of pruning.
-    """
-    labels = flags(damaged, "damaged")
-    require_damage(labels, "damaged")
-    codes = _codes_of(shipments, len(labels))
-    matrix = _scores_of(scores, (-1, len(labels)))
-    sizes = np.bincount(codes)
-    positives = np.bincount(codes[labels], minlength=len(sizes))
-    weights = _usable_draws(sizes, positives, seed, draws)
-    left_out = weights == 0
-    single = len(sizes) * int(sizes.max()) < EXACT_SINGLE_PRECISION
-    precision: type[np.float32] | type[np.float64] = np.float32 if single else np.float64
-    drawn: NDArray[np.floating] = weights.astype(precision)
-    best = np.full(len(drawn), np.inf)
-    outside = np.zeros(len(drawn))
-    apparent = math.inf
-    for row in matrix:
-        missed, needless = _errors_by_shipment(row, labels, codes, grid_points, precision)
-        apparent = min(apparent, float(_priced(costs, missed.sum(0), needless.sum(0)).min()))
-        inside = _priced(costs, drawn @ missed, drawn @ needless)
-        point = inside.argmin(axis=1)
-        value = inside[np.arange(len(drawn)), point]
-        better = np.flatnonzero(value < best)
-        best[better] = value[better]
-        chosen = point[better]
-        errors = _priced(costs, missed[:, chosen], needless[:, chosen])
-        outside[better] = np.einsum("dg,gd->d", left_out[better], errors)
-    outside *= PER / (left_out @ sizes)
-    low, high = np.quantile(outside, [0.05, 0.95])
-    return SelectionCorrectedCost(
-        apparent_cost_per_1000=PER * apparent / len(labels),
-        cost_per_1000=float(outside.mean()),
-        range_low=float(low),
-        range_high=float(high),
-        draws=draws,
-        draws_used=len(drawn),
-        trials=len(matrix),
-        shipments=len(sizes),
-    )
-
-
 def area_under_curve(scores: ArrayLike, damaged: ArrayLike) -> float:
     """Return the chance that a damaged photo outscores an intact one (Mann-Whitney, ties half)."""
     labels = flags(damaged, "damaged")
     require_damage(labels, "damaged")
     if labels.all():
-        raise _refusal(
+        raise refusal(
             f"{len(labels)} photos, all damaged",
             "damaged and intact photos",
             "damaged",
             "No order of the two classes exists here; report no area.",
         )
-    ranks = _average_ranks(_scores_of(scores, (len(labels),)))
+    ranks = _average_ranks(scores_of(scores, (len(labels),)))
     positives = int(labels.sum())
     above = float(ranks[labels].sum()) - positives * (positives + 1) / 2
     return above / (positives * (len(labels) - positives))
@@ -460,7 +351,7 @@ def rank_correlation(first: ArrayLike, second: ArrayLike) -> float | None:
     left = finite(first, "first")
     right = finite(second, "second")
     if left.shape != right.shape or left.ndim != 1:
-        raise _refusal(
+        raise refusal(
             f"shapes {left.shape} and {right.shape}",
             "two columns of pairs",
             "second",
@@ -471,79 +362,11 @@ def rank_correlation(first: ArrayLike, second: ArrayLike) -> float | None:
     return float((a * b).sum()) / spread if spread > 0 else None
 
 
-def judge_reruns(
-    search_cost: float,
-    own_seed_cost: float,
-    extra_costs: Sequence[float],
-    completed_trial_costs: Sequence[float],
-    *,
-    maximum_instability: float = MAXIMUM_INSTABILITY,
-) -> RerunJudgement:
-    """Return how the rerun compares with the declared extra seeds.
-
-    The tolerance is a prediction interval for one more normal value: t(.975, R-1) s sqrt(1 + 1/R)
-    around the mean of the R extra seeds, not around the search's own number, which was chosen for
-    being low. `not_reproduced`: the mean exceeds the search's cost by more than the best of 82
-    gains by luck (2.43 standard deviations between trials) plus two of seeds. `unstable`: seeds
-    spread by more than `maximum_instability` of their mean. Fewer than two extra seeds: no flag.
-
-    `within_tolerance` describes, the two flags hold: an honest winner was itself chosen for being
-    low, and lies outside the tolerance of five seeds in 11 to 29 % of simulated searches (a quarter
-    to three quarters of the spread between trials due to seeds).
-    """
-    finite([search_cost, own_seed_cost], "search_cost and own_seed_cost")
-    extra = finite(extra_costs, "extra_costs").tolist() if len(extra_costs) else []
-    trials = finite(completed_trial_costs, "completed_trial_costs").tolist()
-    count = len(extra)
-    mean = math.fsum(extra) / count if count else None
-    sd, sd_trials = _standard_deviation(extra), _standard_deviation(trials)
-    tolerance = within = not_reproduced = unstable = None
-    if mean is not None and sd is not None:
-        tolerance = student_quantile(0.975, count - 1) * sd * math.sqrt(1 + 1 / count)
-        within = abs(own_seed_cost - mean) <= tolerance
-        unstable = sd > maximum_instability * mean
-        if sd_trials is not None:
-            not_reproduced = mean - search_cost > BEST_OF_82_SD * sd_trials + 2 * sd
-    return RerunJudgement(
-        extra_seeds=count,
-        mean=mean,
-        standard_deviation=sd,
-        tolerance=tolerance,
-        within_tolerance=within,
-        not_reproduced=not_reproduced,
-        unstable=unstable,
-        own_seed_difference=own_seed_cost - search_cost,
-        sentence=_rerun_sentence(count, tolerance, within, not_reproduced, unstable),
-    )
-
-
-def _rerun_sentence(
-    count: int,
-    tolerance: float | None,
-    within: bool | None,
-    not_reproduced: bool | None,
-    unstable: bool | None,
-) -> str:
-    if tolerance is None:
-        ran = "No extra seed ran" if count == 0 else "Only one extra seed ran"
-        return f"{ran}: the spread between seeds is not known, so no tolerance can be stated."
-    place = "within" if within else "outside"
-    parts = [f"{count} extra seeds: the rerun is {place} {tolerance:.1f} of their mean."]
-    if count == 2:
-        parts.append("Two seeds give a tolerance so wide that it rules out little.")
-    if not_reproduced is None:
-        parts.append("Too few completed trials to judge whether the search's cost was reproduced.")
-    elif not_reproduced:
-        parts.append("The search's cost was not reproduced.")
-    if unstable:
-        parts.append("Training is unstable over seeds.")
-    return " ".join(parts)
-
-
-def _codes_of(shipments: ArrayLike, photos: int) -> Codes:
+def codes_of(shipments: ArrayLike, photos: int) -> Codes:
+    """Return shipment codes (photos,); raises EvidenceError for another length."""
     codes = shipment_codes(shipments)
     if len(codes) != photos:
-        raise _refusal(
+        raise refusal(
             f"{len(codes)} shipments",
             f"one for each of {photos} photos",
             "shipments",
@@ -552,10 +375,11 @@ def _codes_of(shipments: ArrayLike, photos: int) -> Codes:
     return codes
 
 
-def _scores_of(scores: ArrayLike, shape: tuple[int, ...]) -> Floats:
+def scores_of(scores: ArrayLike, shape: tuple[int, ...]) -> Floats:
+    """Return finite scores of the given shape; raises EvidenceError otherwise."""
     values = finite(scores, "scores")
     if values.ndim != len(shape) or values.shape[-1] != shape[-1]:
-        raise _refusal(
+        raise refusal(
             f"scores of shape {values.shape}",
             f"{shape[-1]} photos in {len(shape)} dimension(s)",
             "scores",
@@ -576,7 +400,7 @@ def _compare(totals: Floats, sizes: Codes, guard: float, scale: int) -> PairedCo
     """Return the paired ratio with one pair of opposite differences `guard` added to the error."""
     difference, error = ratio_and_error(totals, sizes.astype(np.float64))
     if error is None:
-        raise _refusal(
+        raise refusal(
             "one shipment",
             "at least two shipments",
             "shipments",
@@ -596,10 +420,10 @@ def _compare(totals: Floats, sizes: Codes, guard: float, scale: int) -> PairedCo
     )
 
 
-def _grid(ascending: Floats, grid_points: int) -> tuple[Floats, Codes]:
+def threshold_grid(ascending: Floats, grid_points: int) -> tuple[Floats, Codes]:
     """Return ascending thresholds and how many scores lie below each."""
     if grid_points < 2:
-        raise _refusal(
+        raise refusal(
             f"{grid_points} grid points",
             "at least two",
             "grid_points",
@@ -617,61 +441,6 @@ def _grid(ascending: Floats, grid_points: int) -> tuple[Floats, Codes]:
     )
 
 
-def _usable_draws(
-    sizes: NDArray[np.integer], positives: NDArray[np.integer], seed: int, draws: int
-) -> NDArray[np.int64]:
-    """Return how often each draw (row) takes each shipment, damage on both sides of every draw."""
-    count = len(sizes)
-    weights: NDArray[np.int64] = np.random.default_rng(seed).multinomial(
-        count, np.full(count, 1 / count), draws
-    )
-    usable = (weights @ positives > 0) & ((weights == 0) @ positives > 0)
-    if not usable.any():
-        raise _refusal(
-            f"{count} shipments, {int((positives > 0).sum())} of them with damage",
-            "draws that leave damage on both sides",
-            "shipments",
-            "A correction by resampling needs more damaged shipments; report none.",
-        )
-    kept: NDArray[np.int64] = weights[usable]
-    return kept
-
-
-def _priced(costs: Costs, missed: NDArray[np.floating], needless: NDArray[np.floating]) -> Floats:
-    """Return the price of exact counts, so that no summation order changes a tie."""
-    return costs.missed_damage * missed.astype(np.float64) + (
-        costs.needless_review * needless.astype(np.float64)
-    )
-
-
-def _errors_by_shipment(
-    scores: Floats,
-    labels: Booleans,
-    codes: Codes,
-    grid_points: int,
-    precision: type[np.float32] | type[np.float64],
-) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Return misses and needless reviews of each shipment (row) at each threshold (column)."""
-    thresholds, _ = _grid(np.sort(scores), grid_points)
-    count, points = int(codes.max()) + 1, len(thresholds)
-    cell = codes * (points + 1) + np.searchsorted(thresholds, scores, side="right")
-    below = [
-        np.bincount(cell[kind], minlength=count * (points + 1))
-        .reshape(count, points + 1)
-        .cumsum(axis=1)
-        for kind in (labels, ~labels)
-    ]
-    needless = below[1][:, -1:] - below[1][:, :-1]
-    return below[0][:, :-1].astype(precision), needless.astype(precision)
-
-
 def _average_ranks(values: Floats) -> Floats:
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[places]
-
-
-def _standard_deviation(values: list[float]) -> float | None:
-    if len(values) < 2:
-        return None
-    mean = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))

@@ -29,7 +29,7 @@ OUTCOMES = ("accept", "replace", "close")
 
 @dataclass(frozen=True, slots=True)
 class RecordedDecision:
-    """A decision on record, what it means in missed parcels, and what happens next."""
+    """A decision on record, what it means in missed photos, and what happens next."""
 
     decision: Decision
     event: Event
@@ -82,12 +82,12 @@ def record_decision(
 
 
 def numbers_seen(chain: Chain) -> dict[str, Any]:
-    """Return the held slices' sentences and what a release means in missed parcels."""
+    """Return the held slices' sentences and what a release means in missed photos."""
     held = [row for row in chain.slices.slices if row["role"] == "protected" and not row["passed"]]
     candidate, reference = chain.rerun.validation, chain.rerun.reference_validation
     ours, theirs = (1000 * one["missed"] / one["photos"] for one in (candidate, reference))
     whole = (
-        f"Of 1,000 parcels the candidate lets {ours:.1f} damaged ones pass unreviewed "
+        f"Of 1,000 photos the candidate lets {ours:.1f} damaged ones pass unreviewed "
         f"(the reference {theirs:.1f})."
     )
     return {
@@ -99,13 +99,13 @@ def numbers_seen(chain: Chain) -> dict[str, Any]:
 
 
 def _slice_consequence(row: dict[str, Any]) -> str:
-    """Return how many more or fewer of 1,000 damaged parcels of the slice are missed."""
+    """Return how many more or fewer of 1,000 damaged photos of the slice are missed."""
     if row["measure"] != "miss_rate" or row["candidate"] is None or row["reference"] is None:
         return f"{row['name']}: judged on cost; see its sentence."
     ours, theirs = 10 * row["candidate"], 10 * row["reference"]
     change = "more" if ours >= theirs else "fewer"
     return (
-        f"Of 1,000 damaged parcels in {row['name']} it misses {ours:.0f} "
+        f"Of 1,000 damaged photos in {row['name']} it misses {ours:.0f} "
         f"(the reference {theirs:.0f}): {abs(ours - theirs):.0f} {change}."
     )
 

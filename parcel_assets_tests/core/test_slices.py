@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from parcel_assets.core.errors import ParcelAssetsError, PlanError
+from parcel_assets.core.errors import EvidenceError, ParcelAssetsError, PlanError
 from parcel_assets.core.slices import (
     Outcome,
     SliceResult,
@@ -21,7 +21,7 @@ from parcel_assets.core.slices import (
     judge_miss_slice,
     upper_rate_bound,
 )
-from parcel_assets.core.statistics import Costs, EvidenceError
+from parcel_assets.core.statistics import Costs
 
 COSTS = Costs(missed_damage=20.0, needless_review=1.0)
 Role = Literal["protected", "monitored"]
@@ -63,14 +63,14 @@ class TestWords:
         assert result.upper is not None
         interval = f"{math.floor(result.lower):+d} to {math.ceil(result.upper):+d} pp"
         assert result.sentence == (
-            "crushed_corner: 22 shipments, 31 damaged parcels. Not enough evidence to say it is "
+            "crushed_corner: 22 shipments, 31 damaged photos. Not enough evidence to say it is "
             f"no worse ({interval}). Held."
         )
         assert result.outcome is Outcome.INSUFFICIENT
         assert not result.passed
         assert result.reasons[:2] == (
             "22 shipments, at least 30 asked",
-            "31 damaged parcels, at least 60 asked",
+            "31 damaged photos, at least 60 asked",
         )
 
     def test_a_monitored_slice_says_so_without_holding(self) -> None:
@@ -82,7 +82,7 @@ class TestWords:
     def test_pass_and_fail(self) -> None:
         passed = judge(rule(), misses(6, 120), misses(6, 120), np.arange(120))
         assert passed.sentence == (
-            "crushed_corner: 120 shipments, 120 damaged parcels. No worse within the margin of "
+            "crushed_corner: 120 shipments, 120 damaged photos. No worse within the margin of "
             "10.0 pp (-2 to +2 pp). Passed."
         )
         failed = judge(rule(), misses(60, 120), misses(0, 120), np.arange(120))
@@ -92,7 +92,7 @@ class TestWords:
         one = judge(without_floor(), [True, False], [True, True], ["a", "a"])
         assert one.outcome is Outcome.INSUFFICIENT
         assert one.sentence == (
-            "crushed_corner: 1 shipment, 2 damaged parcels. Not enough evidence to say it is no "
+            "crushed_corner: 1 shipment, 2 damaged photos. Not enough evidence to say it is no "
             "worse (one shipment gives no interval). Held."
         )
         assert (one.lower, one.upper, one.miss_rate_upper_bound) == (None, None, 1)
@@ -137,7 +137,7 @@ class TestMissSlice:
         for candidate, reference in ((terrible, perfect), (perfect, terrible)):
             result = judge(rule(), candidate, reference, np.arange(59))
             assert result.outcome is Outcome.INSUFFICIENT
-            assert result.reasons == ("59 damaged parcels, at least 60 asked",)
+            assert result.reasons == ("59 damaged photos, at least 60 asked",)
 
     def test_frames_of_few_shipments_are_worth_few(self) -> None:
         even = judge(rule(), np.ones(120, bool), np.ones(120, bool), np.repeat(np.arange(40), 3))
@@ -147,7 +147,7 @@ class TestMissSlice:
         skewed = judge(rule(), np.ones(120, bool), np.ones(120, bool), huge)
         assert skewed.effective_photos == pytest.approx(120**2 / (80**2 + 40))
         assert skewed.outcome is Outcome.INSUFFICIENT
-        assert "effective damaged parcels" in skewed.reasons[0]
+        assert "effective damaged photos" in skewed.reasons[0]
 
     @pytest.mark.parametrize(
         ("more", "outcome"),
@@ -228,7 +228,7 @@ class TestCostSlice:
         assert result.fail_above == pytest.approx(287.5)
         assert result.outcome is Outcome.PASS
         assert (result.shipments, result.damaged_photos) == (4000, 1000)
-        assert "cost per 1,000 parcels" in result.sentence
+        assert "cost per 1,000 photos" in result.sentence
 
     def test_needless_reviews_alone_can_fail_it(self) -> None:
         damaged = np.arange(4000) % 4 == 0
@@ -289,8 +289,8 @@ class TestNoDamage:
         assert result.outcome is Outcome.INSUFFICIENT
         assert (result.difference, result.candidate, result.miss_rate) == (None, None, None)
         assert result.sentence.endswith(
-            "0 damaged parcels. Not enough evidence to say it is no worse "
-            "(no damaged parcel, so no miss could show)."
+            "0 damaged photos. Not enough evidence to say it is no worse "
+            "(no damaged photo, so no miss could show)."
         )
         assert json.loads(json.dumps(result.as_document())) == result.as_document()
 

@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
+from parcel_assets.core.errors import EvidenceError
+from parcel_assets.core.reruns import judge_reruns
+from parcel_assets.core.selection_bias import selection_corrected_cost
 from parcel_assets.core.statistics import (
     CostEstimate,
     Costs,
-    EvidenceError,
     area_under_curve,
     choose_threshold,
     compare_paired_costs,
     compare_paired_miss_rates,
     cost_curve,
     estimate_cost,
-    judge_reruns,
     rank_correlation,
     review_decisions,
-    selection_corrected_cost,
     shipment_codes,
     tie_set,
 )

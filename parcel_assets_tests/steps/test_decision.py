@@ -55,8 +55,8 @@ class TestAccept:
 
     def test_it_says_what_it_means_in_missed_parcels(self, held: Desk) -> None:
         decided = decide(held)
-        assert "Of 1,000 parcels the candidate lets" in decided.consequence
-        assert "Of 1,000 damaged parcels in crushed_corner it misses 510" in decided.consequence
+        assert "Of 1,000 photos the candidate lets" in decided.consequence
+        assert "Of 1,000 damaged photos in crushed_corner it misses 510" in decided.consequence
         assert decided.decision.numbers_seen["consequence"] == decided.consequence
         assert "Worse than the reference" in decided.decision.numbers_seen["slices"][0]
 

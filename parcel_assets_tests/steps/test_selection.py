@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from parcel_assets.core.errors import AdmissionError, CheckpointError, HoldError
+from parcel_assets.core.errors import AdmissionError, CheckpointError, EvidenceError, HoldError
 from parcel_assets.core.evidence import RerunBody, SliceBody
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.selection import choose
 from parcel_assets.core.stage import Evidence, Stage
-from parcel_assets.core.statistics import EvidenceError
 from parcel_assets.steps import selection
 from parcel_assets.steps.decision import record_decision
 from parcel_assets.steps.dispatch import JobResult
