@@ -158,10 +158,8 @@ def _first_page_rows(page: dict[str, Any]) -> list[tuple[str, str]]:
     used = ", ".join(f"{seconds:.0f} s {name}" for name, seconds in charged.items())
     knobs = ", ".join(f"{knob} {_short(value)}" for knob, value in winner["configuration"].items())
     corrected = winner["corrected_cost"]
-    parent, review = (
-        winner["released_parent_checkpoint"] or "none",
-        winner["review_all_cost_per_1000"],
-    )
+    parent, review = winner["released_parent_checkpoint"], winner["review_all_cost_per_1000"]
+    in_use = winner["reference_cost_per_1000"]
     mended = f", {corrected['mean']:.1f} corrected for the choice" if corrected else ""
     return [
         ("trials", f"{_sum(counts['trials'])}, of {counts['budget_trials']} slots"),
@@ -170,7 +168,7 @@ def _first_page_rows(page: dict[str, Any]) -> list[tuple[str, str]]:
         ("pruning saved", f"{compute['steps_saved_by_pruning']} training steps"),
         ("winner", f"{winner['trial_id']}, seed {winner['seed']}"),
         ("configuration", knobs),
-        ("lineage", f"{'intact' if winner['lineage_ok'] else 'BROKEN'}; parent of rerun: {parent or 'none'}"),
+        ("lineage", f"{'intact' if winner['lineage_ok'] else 'BROKEN'}; rerun's parent: {parent}"),
         ("model", f"{winner['model']} at threshold {winner['threshold']:g}"),
         ("validation cost", f"{winner['search_cost_per_1000']:.1f} per 1,000{mended}"),
         ("beside it", f"model in use {in_use:.1f}, reviewing everything {review:.1f}"),
