@@ -14,11 +14,9 @@ from parcel_assets.defs.assets import ASSETS
 from parcel_assets.defs.checks import CHECKS
 from parcel_assets.defs.partitions import SEARCH_REVISIONS
 from parcel_assets.defs.resources import Listener, ParcelAssets
+from parcel_assets_tests.defs.faults import Events
 from parcel_assets_tests.fakes import FakeLedger
 from parcel_assets_tests.release_story import REVISION, Story
-
-Entry = tuple[Kind, dict[str, Any]]
-Events = list[Entry]
 
 _TOLD: dict[str, Ports] = {}
 
