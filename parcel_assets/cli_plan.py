@@ -77,8 +77,12 @@ def plan_new(
 @plan_app.command(name="check")
 def plan_check(plan: PlanArgument, *, as_json: JsonOption = False) -> None:
     """Read a plan strictly and report every fault at once."""
+    from parcel_assets.steps.data import require_usable
+
     OPTIONS.json = as_json
-    found = find_plan(plan, OPTIONS.settings())
+    settings = OPTIONS.settings()
+    found = find_plan(plan, settings)
+    require_usable(found.plan, open_ports(settings))
     pinned = found.plan.snapshot.digest
     if as_json:
         print_json(
@@ -144,6 +148,9 @@ def snapshot_pin(plan: PlanArgument, *, as_json: JsonOption = False) -> None:
         [(summary.photos, summary.shipments, summary.damaged_photos, len(rows))],
     )
     say(f"Pinned {short(summary.snapshot_digest)} in {found.path}")
+    if summary.damaged_photos in {0, summary.photos}:
+        one = "damaged" if summary.damaged_photos else "intact"
+        say(f"Look here: every photo is {one}; a search needs both labels.", style="yellow")
     say(f"Next:  parcel-assets plan register {plan}")
 
 

@@ -17,6 +17,7 @@ from parcel_assets.cli_common import (
     say,
 )
 from parcel_assets.cli_plan import register
+from parcel_assets.core.attempts import failure_reasons
 from parcel_assets.core.chain import Chain
 from parcel_assets.core.codec import short
 from parcel_assets.core.gates import gates_of
@@ -148,6 +149,7 @@ def _search_fields(state: SearchState) -> dict[str, Any]:
         "charged_seconds_by_purpose": state.charged_seconds_by_purpose,
         "cap_seconds": state.plan.cap_seconds,
         "steps_saved_by_pruning": state.steps_saved_by_pruning,
+        "failures": failure_reasons(state.attempts.values()),
     }
 
 
@@ -183,6 +185,11 @@ def _print_search(chain: Chain, state: SearchState) -> None:
         ("accelerator-hours", f"{_listed(hours)} of {chain.plan.search.cap_accelerator_hours:g}"),
     ]
     print_table(chain.revision, ("", ""), rows)
+    failures = failure_reasons(state.attempts.values())
+    if failures:
+        print_table(
+            "failed attempts", ("how many", "why"), [(n, why) for why, n in failures.items()]
+        )
     quarantined = [
         (one.started.attempt, one.subject, one.quarantined)
         for one in state.attempts.values()

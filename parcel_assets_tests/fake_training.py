@@ -30,8 +30,7 @@ FEATURES = 6
 class FakeTrainer:
     """Learns weights of a few pixel statistics; `faults` plants trouble, by trial seed.
 
-    Keys: `step_seconds`; `nan` (seed -> step), `raises`, `crashes`, `full_disk` (seed -> step, the
-    crash once only where a marker file can be made), `silent` (seed -> step).
+    Keys: `step_seconds`; `nan`, `raises`, `exits`, `crashes`, `full_disk`, `prints` (seed -> step).
     """
 
     def __init__(self, faults: Mapping[str, Any] | None = None) -> None:
@@ -79,6 +78,8 @@ class FakeTrainer:
         }
         if planted.get("raises") == step:
             raise TrainingError("a loss", expected="less", where="fake", remedy="None.")
+        if planted.get("exits") == step:
+            raise SystemExit(3)
         if planted.get("full_disk") == step:
             raise StorageError("no space left", expected="room", where="fake", remedy="Free some.")
         if planted.get("crashes") == step:

@@ -4,6 +4,7 @@ Decides what each field covers. Nothing here imports a training library: version
 metadata, code from source files. Comparing identities is `core.identity`'s.
 """
 
+import ast
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from parcel_assets.core.codec import digest_bytes, digest_value
+from parcel_assets.core.errors import SettingError
 from parcel_assets.core.plan import BUILT_IN_NETWORK
 
 PACKAGES = ("torch", "pytorch-lightning", "numpy", "safetensors", "pydantic", "scipy")
@@ -82,16 +84,71 @@ def _code_digest(network: str) -> str:
     files = [path for pattern in WORKER_SOURCES for path in package.glob(pattern)]
     sources = {str(path.relative_to(package)): _file_digest(path) for path in sorted(files)}
     if network != BUILT_IN_NETWORK:
+        _require_network(network)
         for path in _sources_of(network.partition(":")[0].partition(".")[0]):
             sources[f"network/{path.name}"] = _file_digest(path)
     return digest_value(sources)
+
+
+def _require_network(network: str) -> None:
+    """Raise SettingError where a user's network cannot be there: no such module, no such name.
+
+    Only its source is read: importing it here would load a training library into the coordinator.
+    """
+    module, _, name = network.partition(":")
+    source = _source_of(module)
+    if source is None:
+        raise _no_network(network, f"no module {module}")
+    if source.suffix != ".py":
+        return
+    try:
+        tree = ast.parse(source.read_text("utf-8"))
+    except (SyntaxError, ValueError) as error:
+        raise _no_network(network, f"a module that is not Python ({error})") from error
+    names: set[str] = set()
+    for one in ast.walk(tree):
+        if isinstance(one, ast.ClassDef):
+            names.add(one.name)
+        elif isinstance(one, ast.Name):
+            names.add(one.id)
+        elif isinstance(one, ast.ImportFrom | ast.Import):
+            names |= {alias.asname or alias.name for alias in one.names}
+    if not names & {name, "*"}:
+        raise _no_network(network, f"no {name} in {source}")
+
+
+def _source_of(module: str) -> Path | None:
+    """Return the file of a module, without importing it or its packages; None where it is not."""
+    top, *inner = module.split(".")
+    spec = importlib.util.find_spec(top)
+    if spec is None:
+        return None
+    if not inner:
+        return Path(spec.origin or "")
+    for folder in spec.submodule_search_locations or ():
+        below = Path(folder, *inner)
+        named = [below / "__init__.py", *sorted(below.parent.glob(f"{below.name}.*"))]
+        found = [one for one in named if one.is_file() and one.suffix in {".py", ".so", ".pyd"}]
+        if found:
+            return found[0]
+    return None
+
+
+def _no_network(network: str, found: str) -> SettingError:
+    return SettingError(
+        found,
+        expected="a LightningModule that every worker can import",
+        where=f"training.network = {network!r}",
+        remedy="Install it where the workers run (or add its folder to PYTHONPATH) and run again, "
+        "or name another under a new search revision. No slot was spent.",
+    )
 
 
 def _sources_of(module: str) -> Iterable[Path]:
     """Return the source files of a top-level module or package, without importing it."""
     spec = importlib.util.find_spec(module)
     if spec is None:
-        return []  # the trainer names the module that cannot be found
+        return []
     if spec.submodule_search_locations:
         folders = [Path(folder) for folder in spec.submodule_search_locations]
         return sorted(path for folder in folders for path in folder.rglob("*.py"))

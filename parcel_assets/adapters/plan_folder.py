@@ -16,6 +16,9 @@ from parcel_assets.core.plan import Plan
 from parcel_assets.core.plan_reader import check_revision_key, first_difference, read_plan
 from parcel_assets.core.space import nearest_hint
 
+# some editors put it before UTF-8 text; it stays where it is
+BYTE_ORDER_MARK = "\ufeff"
+
 _SECTION = re.compile(r"\s*\[")
 _SNAPSHOT = re.compile(r"\s*\[\s*snapshot\s*\]\s*(#.*)?$")
 
@@ -48,7 +51,7 @@ def find_plan(argument: str, folder: Path) -> PlanFile:
 def read_plan_file(path: Path, *, known: Sequence[str] = ()) -> PlanFile:
     """Return the plan in a file; raises PlanError with every fault."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8").removeprefix(BYTE_ORDER_MARK)
     except FileNotFoundError as error:
         raise PlanError(
             f"no plan file {path.name}",
@@ -108,6 +111,8 @@ def write_text(path: Path, text: str) -> None:
 
 def _changed(text: str, fields: Mapping[str, str], path: Path) -> str:
     """Return the text with other values in its snapshot section; nothing else may differ."""
+    mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
+    text = text.removeprefix(mark)
     lines = text.splitlines(keepends=True)
     start = next((n for n, line in enumerate(lines) if _SNAPSHOT.match(line.rstrip())), None)
     if start is not None:
@@ -125,7 +130,7 @@ def _changed(text: str, fields: Mapping[str, str], path: Path) -> str:
             remedy=f'Write it yourself, below [snapshot]: {name} = "{value}"',
             faults=[],
         )
-    return changed
+    return mark + changed
 
 
 def _set_line(lines: list[str], start: int, name: str, value: str) -> None:

@@ -37,7 +37,8 @@ def read_cells(section: SnapshotPlan, path: Path, columns: Mapping[str, str]) ->
 
 def bad_row(file: str, line: int, column: str, *, found: str, expected: str, remedy: str) -> BadRow:
     """Return a bad row whose file name any page and log can print."""
-    printable = file.encode("utf-8", "backslashreplace").decode()
+    # a control character would be obeyed by the terminal that shows it
+    printable = "".join(one if one.isprintable() else repr(one)[1:-1] for one in file)
     return BadRow(
         file=printable, row=line, column=column, found=found, expected=expected, remedy=remedy
     )

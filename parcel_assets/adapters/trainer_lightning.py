@@ -141,7 +141,7 @@ def _lean_trainer() -> lightning.Trainer:
 
 
 class _LossWatch(lightning.Callback):
-    """Ends a training at the step whose loss is not a finite number."""
+    """Ends a training at the step that has no loss, or one that is not a finite number."""
 
     def on_train_batch_end(
         self,
@@ -152,6 +152,15 @@ class _LossWatch(lightning.Callback):
         batch_idx: int,
     ) -> None:
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        if loss is None and pl_module.automatic_optimization:
+            # Lightning would skip the step in silence: such a network ends as it began
+            raise TrainingError(
+                "no loss from training_step",
+                expected="a loss at every step, or manual optimization",
+                where=f"step {batch['step']}",
+                remedy="Return the loss from training_step, under a new search revision.",
+                step=batch["step"],
+            )
         if isinstance(loss, torch.Tensor) and not bool(torch.isfinite(loss).all()):
             raise _not_finite(f"loss {float(loss)}", batch["step"])
 

@@ -1,5 +1,7 @@
 """Attempts and what they were attempts at, as the ledger tells; folding events is `search`'s."""
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from parcel_assets.core.trial import (
@@ -111,6 +113,12 @@ class SubjectRecord:
             quarantined = last == AttemptState.QUARANTINED
             return TrialState.QUARANTINED if quarantined else TrialState.FAILED
         return TrialState.WAITING
+
+
+def failure_reasons(attempts: Iterable[AttemptRecord]) -> dict[str, int]:
+    """Return why attempts failed by their own fault, the commonest reason first, with counts."""
+    reasons = [one.ended.reason for one in attempts if one.ended and one.ended.own_failure]
+    return dict(Counter(reasons).most_common())
 
 
 class History:

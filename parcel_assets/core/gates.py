@@ -58,7 +58,8 @@ GATES: tuple[Gate, ...] = (
         Stage.SNAPSHOT,
         "Are both labels present?",
         rules.labels_known,
-        _MEND_ARCHIVE,
+        "Check the plan's label map and the archive: there is nothing to learn from one label. "
+        "Then pin again under a new search revision.",
     ),
     Gate(
         "no_contradictory_duplicates",
@@ -145,7 +146,8 @@ GATES: tuple[Gate, ...] = (
         Stage.RERUN,
         "Does the rerun agree within tolerance?",
         rules.within_tolerance,
-        "The search score was luck. Plan a new search revision.",
+        "The search score may have been luck. Plan a new search revision: more trials, longer "
+        "training.",
     ),
     Gate(
         "protected_slices",

@@ -4,9 +4,10 @@ The ranking is frozen before any slice is looked at (H2). What the chosen trial'
 is left to `statistics`, and what its slices stop to the gate table.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 
+from parcel_assets.core.disposition import HOLD_INVALID_WINNER
 from parcel_assets.core.errors import AdmissionError, HoldError
 from parcel_assets.core.ledger import Event, Kind, last_of
 from parcel_assets.core.stage import Record
@@ -42,17 +43,35 @@ def rank_trials(rows: Sequence[TrialRow]) -> tuple[TrialRow, ...]:
     return tuple(sorted(eligible, key=lambda row: (row.final_cost_per_1000, row.number)))
 
 
-def choose(rows: Sequence[TrialRow], table_digest: str, revision: str) -> Selection:
-    """Return the choice by the rule `lowest_cost`; raises HoldError where nobody may be."""
+def no_winner(failures: Mapping[str, int]) -> str:
+    """Return that nobody may be chosen, in words; `failures` are reasons with their counts."""
+    words = "no completed trial with intact lineage"
+    if failures:
+        reason, count = next(iter(failures.items()))
+        first_line = reason.strip().partition("\n")[0]
+        words += f"; {sum(failures.values())} attempts failed, {count} of them with: {first_line}"
+    return words
+
+
+def choose(
+    rows: Sequence[TrialRow],
+    table_digest: str,
+    revision: str,
+    failures: Mapping[str, int] | None = None,
+) -> Selection:
+    """Return the choice by the rule `lowest_cost`; raises HoldError where nobody may be.
+
+    `failures` are the reasons of failed attempts with their counts, for the words of the refusal.
+    """
     ranked = rank_trials(rows)
     if not ranked:
         raise HoldError(
-            "no completed trial with intact lineage",
+            no_winner(failures or {}),
             expected="at least one",
             where=f"selection of {revision}",
             remedy="Look at the trials' states: `parcel-assets status`. A new plan may need longer "
             "trials or a calmer space.",
-            hold="hold:invalid-winner",
+            hold=HOLD_INVALID_WINNER,
         )
     threshold = ranked[0].threshold
     assert threshold is not None

@@ -7,12 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from parcel_assets.core.attempts import failure_reasons
 from parcel_assets.core.chain import Chain
-from parcel_assets.core.disposition import HOLD_SLICE_QUALITY
+from parcel_assets.core.disposition import HOLD_INVALID_WINNER, HOLD_SLICE_QUALITY
 from parcel_assets.core.evidence import PacketBody
 from parcel_assets.core.gates import GATES
 from parcel_assets.core.ledger import Kind
+from parcel_assets.core.search import fold_search
+from parcel_assets.core.selection import no_winner, rank_trials
 from parcel_assets.core.stage import Stage
+from parcel_assets.core.table import table_rows
 
 FINISHED, HOLD, STOPPED, OPEN = "finished", "hold", "stopped", "open"
 
@@ -59,6 +63,10 @@ def standing_of(chain: Chain) -> Standing:
             done=done,
         )
     for stage in Stage:
+        if stage == Stage.RERUN and stage not in chain.evidence:
+            nobody = _no_winner(chain, done)
+            if nobody is not None:
+                return nobody
         if stage not in chain.evidence:
             return Standing(
                 chain.revision,
@@ -110,3 +118,20 @@ def next_command(revision: str, hold: str | None) -> str:
 def _closed(chain: Chain) -> bool:
     decisions = [event for event in chain.events if event.kind == Kind.DECISION_RECORDED]
     return bool(decisions) and decisions[-1].body["outcome"] == "close"
+
+
+def _no_winner(chain: Chain, done: tuple[Stage, ...]) -> Standing | None:
+    """Return the hold of a search whose table has no trial that may be chosen, or None."""
+    state = fold_search(chain.plan, chain.events)
+    if rank_trials(table_rows(chain.plan, state)):
+        return None
+    return Standing(
+        chain.revision,
+        HOLD,
+        f"Found {no_winner(failure_reasons(state.attempts.values()))}.",
+        next_command(chain.revision, HOLD_INVALID_WINNER),
+        next_stage=Stage.RERUN,
+        hold=HOLD_INVALID_WINNER,
+        done=done,
+        facts={"remedy": "Mend what made them fail, then plan a new search revision."},
+    )

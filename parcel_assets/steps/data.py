@@ -53,6 +53,7 @@ def register_plan(revision: str, plan: Plan, ports: Ports) -> str:
     check_revision_key(revision)
     frozen = last_of(ports.ledger.events(revision), Kind.PLAN_FROZEN)
     if frozen is None:
+        require_usable(plan, ports)
         _require_pin(plan, ports)
         _require_parent(revision, plan, ports)
         with leased(ports, revision, "register_plan") as lease:
@@ -64,6 +65,15 @@ def register_plan(revision: str, plan: Plan, ports: Ports) -> str:
                 return plan.digest
     require_same_plan(revision, frozen.body["plan"], plan)
     return str(frozen.body["plan_digest"])
+
+
+def require_usable(plan: Plan, ports: Ports) -> None:
+    """Raise PlanError where the plan names what no adapter here has, such as an unknown sampler.
+
+    Once a plan is frozen it would be too late to say so.
+    """
+    ports.sampler(plan.search.sampler)
+    ports.open_source(plan.snapshot, plan.preprocess.image_size_pixels)
 
 
 def pin_archive(section: SnapshotPlan, side_pixels: int, ports: Ports) -> SnapshotBody:

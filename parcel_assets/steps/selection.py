@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from parcel_assets.core.attempts import failure_reasons
 from parcel_assets.core.chain import Chain
 from parcel_assets.core.errors import AdmissionError, CheckpointError
 from parcel_assets.core.evidence import RerunBody, SliceBody, TrainedModel
@@ -60,8 +61,10 @@ def rerun_selected(revision: str, ports: Ports) -> Evidence:
             return session.existing
         chain = session.chain
         require_open_revision(chain.events, Stage.RERUN, revision)
-        rows = table_rows(chain.plan, fold_search(chain.plan, chain.events))
-        selection = _freeze(session, rows, replacing)
+        state = fold_search(chain.plan, chain.events)
+        rows = table_rows(chain.plan, state)
+        failures = failure_reasons(state.attempts.values())
+        selection = _freeze(session, rows, replacing, failures)
         chosen = next(row for row in rows if row.trial_id == selection.trial)
         jobs = rerun_jobs(chain, chosen)
         results = run_jobs(
@@ -89,7 +92,10 @@ def rerun_jobs(chain: Chain, chosen: TrialRow) -> list[Job]:
 
 
 def _freeze(
-    session: StageSession, rows: tuple[TrialRow, ...], replacing: Event | None
+    session: StageSession,
+    rows: tuple[TrialRow, ...],
+    replacing: Event | None,
+    failures: Mapping[str, int],
 ) -> Selection:
     """Return the selection that counts, appending it to the ledger where it is not there yet."""
     chain = session.chain
@@ -98,7 +104,7 @@ def _freeze(
     selection = frozen.get(informed_by)
     if selection is None:
         selection = (
-            choose(rows, table_digest(rows), chain.revision)
+            choose(rows, table_digest(rows), chain.revision, failures)
             if replacing is None
             else choose_next(frozen[None], rows, replacing, chain.revision)
         )

@@ -146,7 +146,7 @@ class _Worker:
             attempt.say("failed", category="setting", error={"found": str(error)})
         except ParcelAssetsError as error:
             attempt.say("failed", category="own", error=error.as_fields())
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             # whatever a user's network raises ends its attempt, and the log keeps where
             log.exception("attempt %s failed", attempt.name)
             found = "".join(traceback.format_exception_only(error)).strip()

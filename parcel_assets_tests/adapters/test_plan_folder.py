@@ -54,6 +54,14 @@ def plan_path(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_byte_order_mark_and_line_ends_of_another_system_stay(plan_path: Path) -> None:
+    before = b"\xef\xbb\xbf" + TEXT.replace("\n", "\r\n").encode()
+    plan_path.write_bytes(before)
+    write_pin(plan_path, PIN)
+    assert plan_path.read_bytes() == before.replace(b'digest = ""', f'digest = "{PIN}"'.encode())
+    assert read_plan_file(plan_path).plan.snapshot.digest == PIN
+
+
 def test_pinning_changes_one_line_and_keeps_its_comment(plan_path: Path) -> None:
     write_pin(plan_path, PIN)
     before, after = TEXT.splitlines(), plan_path.read_text().splitlines()

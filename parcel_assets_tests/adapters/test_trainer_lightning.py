@@ -227,6 +227,11 @@ def test_an_exploding_rate_is_an_own_failure(trainer: Trainer, tmp_path: Path) -
         train(trainer, task({"rate": 1e38}, network=OWN), tmp_path)
 
 
+def test_a_step_without_a_loss_is_an_own_failure(trainer: Trainer, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="no loss"):
+        train(trainer, task(network=f"{HERE}:SilentNetwork"), tmp_path)
+
+
 def test_state_that_no_checkpoint_can_hold_is_named(trainer: Trainer, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="PosixPath at note"):
         train(trainer, task(network=f"{HERE}:HoardingNetwork"), tmp_path, folder=tmp_path)

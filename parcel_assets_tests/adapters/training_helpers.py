@@ -175,6 +175,14 @@ class DivergingNetwork(OwnNetwork):
         return loss * float("nan") if batch["step"] == 4 else loss
 
 
+class SilentNetwork(OwnNetwork):
+    """A user's network that gives no loss at its third step."""
+
+    def training_step(self, batch: Mapping[str, Any], index: int) -> Tensor:
+        loss = super().training_step(batch, index)
+        return loss if batch["step"] != 3 else None  # type: ignore[return-value]  # the fault
+
+
 class HoardingNetwork(OwnNetwork):
     """A user's network that puts an object into its checkpoint."""
 

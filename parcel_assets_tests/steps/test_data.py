@@ -47,6 +47,11 @@ UNUSED = cast("Any", None)
 SIDE = 32
 
 
+def known_sampler(name: str) -> Any:
+    if name != "tpe":
+        raise PlanError(name, expected="tpe", where="search.sampler", remedy="Name tpe.", faults=[])
+
+
 class FakeVault:
     """Remembers what was sealed; the same holdout keeps its seal."""
 
@@ -98,7 +103,7 @@ class Bench:
             store=FileStore(folder / "store"),
             open_source=open_source,
             open_engine=UNUSED,
-            sampler=UNUSED,
+            sampler=known_sampler,
             measure_identity=UNUSED,
             validator=UNUSED,
             vault=cast("Any", self.vault),
@@ -163,6 +168,18 @@ def test_a_plan_without_a_pin_is_refused_with_the_line_to_add(bench: Bench) -> N
     assert caught.value.facts["line"] == f'digest = "{pinned}"'
     assert f'digest = "{pinned}"' in str(caught.value)
     assert bench.kinds() == []
+
+
+@pytest.mark.parametrize(
+    "change", [{"search__sampler": "tpa"}, {"snapshot__shipment_pattern": "("}]
+)
+def test_what_no_adapter_has_is_refused_while_the_plan_can_still_be_changed(
+    bench: Bench, change: dict[str, str]
+) -> None:
+    digest = bench.plan.snapshot.digest
+    with pytest.raises(PlanError):
+        register_plan("r1", plans.plan(snapshot__digest=digest, **change), bench.ports)
+    assert bench.ledger.revisions() == ()
 
 
 def test_a_bad_name_and_an_unknown_parent_are_refused(bench: Bench) -> None:

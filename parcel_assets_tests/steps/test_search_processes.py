@@ -7,17 +7,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from parcel_assets.core.attempts import AttemptRecord
-from parcel_assets.core.errors import IdentityError, LeaseHeldError, SettingError
+from parcel_assets.core.errors import HoldError, IdentityError, LeaseHeldError, SettingError
 from parcel_assets.core.ledger import Kind
+from parcel_assets.core.standing import HOLD, standing_of
 from parcel_assets.core.trial import AttemptState, TrialState, trial_seed
 from parcel_assets.steps.admission import load_chain
 from parcel_assets.steps.dispatch import Job, run_jobs
+from parcel_assets.steps.selection import rerun_selected
+from parcel_assets.steps.table import validate_table
 from parcel_assets_tests.search_world import REVISION, World, small_plan
+from parcel_assets_tests.steps.desk import FakeValidator
 
 SLOW_STEPS = {"step_seconds": 0.04}
 
@@ -206,6 +211,40 @@ def test_a_trial_that_raises_is_tried_as_often_as_the_plan_says(tmp_path: Path) 
     assert [one.ended.reason for one in trial.attempts if one.ended] == ["a loss"] * 3
     # after a failure of its own a trial starts afresh
     assert [one.started.resume_step for one in trial.attempts] == [0, 0, 0]
+
+
+def test_a_network_that_ends_its_process_in_python_fails_its_own_trial_only(
+    undisturbed: str, tmp_path: Path
+) -> None:
+    world = make_world(tmp_path)
+    world.search(workers=1, faults={"exits": {seed_of(5): 4}})
+    state = world.state()
+    assert state.trial_state(5) == TrialState.FAILED
+    assert state.attempts_by_state.get("expired", 0) == 0
+    assert world.table_digest() != undisturbed
+
+
+def test_where_every_trial_fails_the_hold_says_why(tmp_path: Path) -> None:
+    world = make_world(tmp_path, search__budget_trials=2)
+    world.search(faults={"raises": {seed_of(1): 4, seed_of(2): 4}})
+    ports = replace(world.ports(), validator=FakeValidator())
+    validate_table(REVISION, ports)
+    with pytest.raises(HoldError, match="4 attempts failed, 4 of them with: a loss"):
+        rerun_selected(REVISION, ports)
+    standing = standing_of(load_chain(REVISION, ports))
+    assert (standing.state, standing.hold) == (HOLD, "hold:invalid-winner")
+    assert "a loss" in standing.sentence
+    assert standing.next_command == f"parcel-assets status {REVISION}"
+
+
+def test_a_network_that_is_not_there_is_refused_before_the_search_opens(tmp_path: Path) -> None:
+    plan = small_plan().model_copy(deep=True)
+    training = plan.training.model_copy(update={"network": "nowhere.at_all:Network"})
+    world = World(tmp_path)
+    world.freeze(plan.model_copy(update={"training": training}))
+    with pytest.raises(SettingError, match="no module nowhere"):
+        world.search()
+    assert Kind.SEARCH_OPENED not in {event.kind for event in world.ledger.events(REVISION)}
 
 
 def test_a_full_disk_stops_the_search_which_then_resumes(undisturbed: str, tmp_path: Path) -> None:
