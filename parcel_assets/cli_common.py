@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from typer.core import TyperGroup
 
-from parcel_assets.core.errors import ParcelAssetsError
+from parcel_assets.core.errors import ParcelAssetsError, refused_by_the_system
 from parcel_assets.wiring import Settings
 
 EXIT_ERROR, EXIT_HOLD, EXIT_STOPPED = 1, 3, 130
@@ -53,6 +53,10 @@ class RefusingGroup(TyperGroup):
             if OPTIONS.debug:
                 raise
             raise typer.Exit(print_refusal(error.as_fields())) from None
+        except OSError as error:
+            if OPTIONS.debug or isinstance(error, BrokenPipeError):
+                raise
+            raise typer.Exit(print_refusal(refused_by_the_system(error).as_fields())) from None
         except KeyboardInterrupt:
             say("\nStopped. Nothing is lost: the same command goes on from here.", error=True)
             raise typer.Exit(EXIT_STOPPED) from None

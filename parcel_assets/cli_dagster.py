@@ -9,7 +9,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,31 @@ SERVER_START_SECONDS = 90.0
 Listener = Callable[[str, Mapping[str, Any]], None]
 
 
+@contextmanager
+def storage_refusals(settings: Settings) -> Iterator[None]:
+    """Turn what Dagster's own storage refuses inside the block into a SettingError.
+
+    Dagster's log decides nothing: the ledger and the store keep what was reached.
+    """
+    # its storage speaks SQLAlchemy; imported here, since most commands do without
+    from sqlalchemy.exc import DatabaseError
+
+    try:
+        yield
+    except DatabaseError as error:
+        raise _storage_refusal(str(error.orig), settings) from error
+
+
+def _storage_refusal(words: str, settings: Settings) -> SettingError:
+    return SettingError(
+        f"Dagster's storage refusing to work ({words.strip().splitlines()[0]})",
+        expected="room, and the right to write",
+        where=str(settings.dagster_home),
+        remedy="Free space or mend the folder, then run again: it goes on from the ledger. A "
+        "broken Dagster folder may be deleted; it only holds the pages' history.",
+    )
+
+
 def open_instance(settings: Settings) -> dg.DagsterInstance:
     """Return the Dagster instance of the settings, made on first use with our `dagster.yaml`."""
     home = settings.dagster_home
@@ -45,7 +71,7 @@ def open_instance(settings: Settings) -> dg.DagsterInstance:
 
 def add_partition(revision: str, settings: Settings) -> None:
     """Let Dagster know a search revision; knowing it twice is fine."""
-    with open_instance(settings) as instance:
+    with storage_refusals(settings), open_instance(settings) as instance:
         instance.add_dynamic_partitions(str(SEARCH_REVISIONS.name), [revision])
 
 
@@ -56,9 +82,7 @@ def run_search_job(
 
     Progress goes to the listener. A stop by signal ends the run as cancelled and is raised on.
     """
-    from parcel_assets.definitions import defs
-    from parcel_assets.defs.jobs import SEARCH_JOB
-    from parcel_assets.defs.resources import ParcelAssets, listening
+    from parcel_assets.defs.resources import listening
 
     refusals: list[dict[str, Any]] = []
 
@@ -67,11 +91,29 @@ def run_search_job(
             refusals.append(dict(facts))
         listener(kind, facts)
 
+    try:
+        with storage_refusals(settings), listening(hear):
+            result = _execute(revision, settings)
+    except SettingError:
+        if not refusals:
+            raise
+        return False, refusals[0]  # the same full disk: what was lost first says more
+    if result.success or refusals:
+        return result.success, refusals[0] if refusals else None
+    return False, _unexpected(result, settings)
+
+
+def _execute(revision: str, settings: Settings) -> dg.ExecuteInProcessResult:
+    """Run the job in this process, in the instance that the pages show."""
+    from parcel_assets.definitions import defs
+    from parcel_assets.defs.jobs import SEARCH_JOB
+    from parcel_assets.defs.resources import ParcelAssets
+
     resource = ParcelAssets(data_folder=str(settings.data), workers=settings.workers)
-    with open_instance(settings) as instance, listening(hear):
+    with open_instance(settings) as instance:
         instance.add_dynamic_partitions(str(SEARCH_REVISIONS.name), [revision])
         fail_dead_runs(instance)
-        result = defs.resolve_job_def(SEARCH_JOB).execute_in_process(
+        return defs.resolve_job_def(SEARCH_JOB).execute_in_process(
             instance=instance,
             partition_key=revision,
             raise_on_error=False,
@@ -79,9 +121,6 @@ def run_search_job(
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
             tags={PROCESS_TAG: _this_process()},
         )
-        if result.success or refusals:
-            return result.success, refusals[0] if refusals else None
-        return False, _unexpected(result)
 
 
 def fail_dead_runs(instance: dg.DagsterInstance) -> None:
@@ -98,7 +137,7 @@ def _this_process() -> str:
     return json.dumps(mark)
 
 
-def _unexpected(result: dg.ExecuteInProcessResult) -> dict[str, Any] | None:
+def _unexpected(result: dg.ExecuteInProcessResult, settings: Settings) -> dict[str, Any] | None:
     """Return an error that was no refusal, or None where only a gate's check stopped the run."""
     for event in result.all_events:
         if event.is_step_failure:
@@ -107,6 +146,8 @@ def _unexpected(result: dg.ExecuteInProcessResult) -> dict[str, Any] | None:
                 if error.cls_name == "DagsterExecutionInterruptedError":
                     raise KeyboardInterrupt
                 cause = error.cause or error
+                if cause.cls_name == "OperationalError":  # Dagster's storage: not of our ledger
+                    return _storage_refusal(cause.message, settings).as_fields()
                 return {
                     "error": cause.cls_name or "Error",
                     "found": cause.message.strip().splitlines()[-1],

@@ -1,16 +1,21 @@
 """The command line: what it prints, where it stops, and with which exit code."""
 
+import errno
 import json
 import os
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
+from sqlalchemy.exc import OperationalError
 from typer.testing import CliRunner
 
 from parcel_assets.adapters.ledger_sql import SqlLedger
 from parcel_assets.cli import app
+from parcel_assets.cli_dagster import storage_refusals
+from parcel_assets.core.errors import SettingError
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.stage import Stage
 from parcel_assets.wiring import Settings
@@ -199,3 +204,21 @@ def test_the_sample_is_drawn_once(data: Path) -> None:
     assert call_json("sample", str(folder), "--shipments", "3") == first
     refusal = call_json("sample", str(folder), "--shipments", "4", code=ERROR)
     assert "sample archive with other" in refusal["found"]
+
+
+def test_what_the_system_refuses_is_told_in_words_and_not_as_a_stack(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_given: Any, **_named: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(data / "plans"))
+
+    monkeypatch.setattr("parcel_assets.cli_plan.find_plan", refuse)
+    told = call_json("plan", "check", "any", code=ERROR)
+    assert told["found"] == "Permission denied"
+    assert told["where"] == str(data / "plans")
+
+
+def test_a_broken_dagster_storage_is_told_in_words(data: Path) -> None:
+    settings = Settings.read()
+    with pytest.raises(SettingError, match="disk is full"), storage_refusals(settings):
+        raise OperationalError("INSERT", {}, sqlite3.OperationalError("disk is full"))

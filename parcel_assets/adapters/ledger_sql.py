@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import IntegrityError
 
 from parcel_assets.adapters.ledger_sql_lease import LEASE_SECONDS, Leases
-from parcel_assets.adapters.ledger_sql_open import open_database
+from parcel_assets.adapters.ledger_sql_open import open_database, refusing_in_words
 from parcel_assets.adapters.ledger_sql_schema import (
     archive_versions,
     assignments,
@@ -30,7 +30,6 @@ from parcel_assets.core.errors import (
     LedgerError,
     SplitError,
     StaleFenceError,
-    StorageError,
 )
 from parcel_assets.core.ledger import (
     Event,
@@ -67,21 +66,13 @@ class SqlLedger:
 
     @contextmanager
     def _read(self) -> Iterator[sa.Connection]:
-        with self._engine.connect() as connection:
+        with refusing_in_words(self._engine), self._engine.connect() as connection:
             yield connection.execution_options(reads_only=True)
 
     @contextmanager
     def _write(self) -> Iterator[sa.Connection]:
-        try:
-            with self._engine.begin() as connection:
-                yield connection
-        except OperationalError as error:
-            raise StorageError(
-                f"a database that refuses to write ({error.orig})",
-                expected="room and the right to write",
-                where=f"ledger {self._engine.url.render_as_string(hide_password=True)}",
-                remedy="Free space or mend the database, then run again: nothing half was kept.",
-            ) from error
+        with refusing_in_words(self._engine), self._engine.begin() as connection:
+            yield connection
 
     def close(self) -> None:
         """Stop prolonging leases and close every connection."""
@@ -289,12 +280,22 @@ def _row(event: Event) -> dict[str, Any]:
 
 
 def _event(row: Any) -> Event:
-    return Event(
-        str(row.revision),
-        int(row.sequence),
-        float(row.at_seconds),
-        Kind(row.kind),
-        json.loads(row.body),
-        str(row.previous),
-        str(row.digest),
-    )
+    """Return a row as an event; raises LedgerError where somebody wrote what is none."""
+    try:
+        return Event(
+            str(row.revision),
+            int(row.sequence),
+            float(row.at_seconds),
+            Kind(row.kind),
+            json.loads(row.body),
+            str(row.previous),
+            str(row.digest),
+        )
+    except (TypeError, ValueError) as error:
+        raise LedgerError(
+            f"event {row.sequence} that does not read ({error})",
+            expected="an event as it was appended",
+            where=f"ledger of {row.revision}",
+            remedy="The chain was changed from outside. Restore the ledger from a copy.",
+            sequence=int(row.sequence),
+        ) from error

@@ -8,14 +8,16 @@ import os
 import threading
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import IntegrityError
 
+from parcel_assets.adapters.ledger_sql_open import refusing_in_words
 from parcel_assets.adapters.ledger_sql_owner import host_name, process_lives, process_start
 from parcel_assets.adapters.ledger_sql_schema import leases
-from parcel_assets.core.errors import LeaseHeldError, StaleFenceError
+from parcel_assets.core.errors import LeaseHeldError, StaleFenceError, StorageError
 from parcel_assets.core.ledger import Lease
 
 LEASE_SECONDS = 60.0
@@ -68,7 +70,7 @@ class Leases:
         return lease
 
     def _take(self, revision: str, purpose: str, owner: str) -> Lease:
-        with self._engine.begin() as connection:
+        with refusing_in_words(self._engine), self._engine.begin() as connection:
             query = sa.select(leases).where(leases.c.revision == revision).with_for_update()
             row = connection.execute(query).first()
             now = self._now()
@@ -129,22 +131,28 @@ class Leases:
 
     def renew(self, lease: Lease) -> None:
         """Prolong the lease; raises StaleFenceError where it was taken over."""
-        with self._engine.begin() as connection:
+        with refusing_in_words(self._engine), self._engine.begin() as connection:
             self.prove(connection, lease)
 
     def release(self, lease: Lease) -> None:
-        """Give the lease back; a stale one is ignored."""
+        """Give the lease back; a stale one is ignored.
+
+        Where the database does not take it, the lease runs out or ends with this process: that must
+        not hide why its holder stopped.
+        """
         self._let_go(lease)
-        with self._engine.begin() as connection:
-            connection.execute(
-                sa.update(leases)
-                .where(
-                    leases.c.revision == lease.revision,
-                    leases.c.fence == lease.fence,
-                    leases.c.owner == lease.owner,
-                )
-                .values(held=False)
+        statement = (
+            sa.update(leases)
+            .where(
+                leases.c.revision == lease.revision,
+                leases.c.fence == lease.fence,
+                leases.c.owner == lease.owner,
             )
+            .values(held=False)
+        )
+        engine = self._engine
+        with suppress(StorageError), refusing_in_words(engine), engine.begin() as connection:
+            connection.execute(statement)
 
     def _let_go(self, lease: Lease) -> None:
         with self._guard:
@@ -162,8 +170,8 @@ class Leases:
                     self.renew(lease)
                 except StaleFenceError:
                     self._let_go(lease)
-                except OperationalError:
-                    continue  # a busy or absent database: the writer's next append tells it
+                except StorageError:
+                    continue  # a full, busy or absent database: the writer's next append tells it
 
     def close(self) -> None:
         """Stop prolonging; held leases run out or are taken over once this process is dead."""

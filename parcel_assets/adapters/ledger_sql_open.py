@@ -2,15 +2,17 @@
 
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError
 
 from parcel_assets.adapters.ledger_sql_schema import SCHEMA_VERSION, metadata, schema_versions
-from parcel_assets.core.errors import SettingError
+from parcel_assets.core.errors import SettingError, StorageError
 
 BUSY_SECONDS = 30.0
 
@@ -32,7 +34,7 @@ def open_database(url: str) -> sa.Engine:
             versions = [row[0] for row in connection.execute(sa.select(schema_versions))]
             if not versions:
                 connection.execute(sa.insert(schema_versions), [{"version": SCHEMA_VERSION}])
-    except (ArgumentError, OperationalError, OSError, ModuleNotFoundError) as error:
+    except (ArgumentError, DatabaseError, OSError, ModuleNotFoundError) as error:
         raise SettingError(
             f"{error.__class__.__name__}: {error}",
             expected="a database that can be opened and written",
@@ -47,6 +49,25 @@ def open_database(url: str) -> sa.Engine:
             remedy="Open it with the release that wrote it, or migrate a copy.",
         )
     return engine
+
+
+@contextmanager
+def refusing_in_words(engine: sa.Engine) -> Iterator[None]:
+    """Turn a database that refuses inside the block into StorageError; taken keys stay as they are.
+
+    A full disk, a file that is no database any more, a lost connection: each is the operator's.
+    """
+    try:
+        yield
+    except IntegrityError:
+        raise
+    except DatabaseError as error:
+        raise StorageError(
+            f"a database that refuses to work ({error.orig})",
+            expected="a sound database, room, and the right to write",
+            where=f"ledger {engine.url.render_as_string(hide_password=True)}",
+            remedy="Free space or mend the database, then run again: nothing half was kept.",
+        ) from error
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:

@@ -82,6 +82,16 @@ class SettingError(ParcelAssetsError):
     """The operator must act: a setting, a missing tool, a full disk."""
 
 
+def refused_by_the_system(error: OSError) -> SettingError:
+    """Return what the operating system refused, in our words: no room, no right, a lost disk."""
+    return SettingError(
+        error.strerror or str(error),
+        expected="room, and the right to read and write",
+        where=str(error.filename or "this machine"),
+        remedy="Mend the folder or the disk, then run again: it goes on from here.",
+    )
+
+
 class StorageError(SettingError):
     """A file could not be written or does not hold what its name says."""
 

@@ -36,7 +36,7 @@ def room_for(plan: Plan, state: SearchState, purpose: str) -> Room:
         charged = state.charged_seconds_by_purpose.get("search", 0.0)
         held = reserved_seconds(state, "search")
     else:
-        limit = plan.cap_seconds
+        limit = plan.cap_seconds - plan.search.trial_seconds_maximum  # the final evaluation's
         charged = sum(state.charged_seconds_by_purpose.values())
         held = reserved_seconds(state)
     if charged + held + plan.search.trial_seconds_maximum <= limit:
@@ -47,6 +47,14 @@ def room_for(plan: Plan, state: SearchState, purpose: str) -> Room:
 def settled_charge(record: AttemptRecord, now_seconds: float) -> float:
     """Return the charge of an attempt that ends now: its time, at most its reservation."""
     return _bounded(record, now_seconds - record.started_at)
+
+
+def final_charge(plan: Plan, seconds: float) -> float:
+    """Return the charge of the final evaluation: its time, at most its reservation.
+
+    It is never stopped for being slow: the holdout opens once.
+    """
+    return round(min(plan.search.trial_seconds_maximum, max(0.0, seconds)), 6)
 
 
 def lost_charge(

@@ -56,9 +56,10 @@ def plain(value: Any) -> Any:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> dg.TableMetadataValue:
-    """Return rows as an inline table, its columns those of the first row."""
-    records = [dg.TableRecord({k: _cell(v) for k, v in row.items()}) for row in rows]
-    columns = [dg.TableColumn(name, _kind(name, records)) for name in (rows[0] if rows else {})]
+    """Return rows as an inline table; a row may lack columns, as a slot that never started does."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    records = [dg.TableRecord({name: _cell(row.get(name)) for name in names}) for row in rows]
+    columns = [dg.TableColumn(name, _kind(name, records)) for name in names]
     return dg.MetadataValue.table(records, schema=dg.TableSchema(columns=columns))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 
 from parcel_assets.core.codec import digest_value
-from parcel_assets.core.errors import ParcelAssetsError
+from parcel_assets.core.errors import ParcelAssetsError, refused_by_the_system
 from parcel_assets.core.ports import Ports
 from parcel_assets.core.stage import Evidence
 from parcel_assets.defs.metadata import describe, plain
@@ -40,12 +40,16 @@ def run_stage(
 
 @contextmanager
 def refusals_shown() -> Iterator[None]:
-    """Turn a refusal inside the block into a Dagster failure, and tell it to every listener."""
+    """Turn a refusal inside the block into a Dagster failure, and tell it to every listener.
+
+    What the operating system refuses is one as well: a full disk is no fault of the program.
+    """
     try:
         yield
-    except ParcelAssetsError as error:
-        tell_listeners("refused", error.as_fields())
-        raise failure(error) from error
+    except (ParcelAssetsError, OSError) as error:
+        refusal = refused_by_the_system(error) if isinstance(error, OSError) else error
+        tell_listeners("refused", refusal.as_fields())
+        raise failure(refusal) from error
 
 
 def failure(error: ParcelAssetsError) -> dg.Failure:

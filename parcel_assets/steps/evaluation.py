@@ -15,6 +15,7 @@ from parcel_assets.core.evidence import FinalBody
 from parcel_assets.core.final import FinalRequest, require_same_request
 from parcel_assets.core.ledger import Event, Kind, last_of
 from parcel_assets.core.ports import Ports
+from parcel_assets.core.search_charges import final_charge
 from parcel_assets.core.selection import (
     accept_decision,
     day_of,
@@ -119,8 +120,10 @@ def _look(session: StageSession, request: FinalRequest) -> Event:
     ports.notify("progress", {"stage": str(Stage.FINAL), "done": 0, "total": 1})
     started = ports.ledger.now()
     answer = ports.vault.evaluate(request.document())
-    charged = round(max(0.0, ports.ledger.now() - started), 3)
-    entry = (Kind.HOLDOUT_EVALUATED, {**answer, "charged_seconds": charged})
+    took = ports.ledger.now() - started
+    charged = final_charge(session.chain.plan, took)
+    facts = {"charged_seconds": charged, "took_seconds": round(max(0.0, took), 6)}
+    entry = (Kind.HOLDOUT_EVALUATED, {**answer, **facts})
     (event,) = ports.ledger.append(session.lease, [entry])
     return event
 

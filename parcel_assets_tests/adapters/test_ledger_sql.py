@@ -213,6 +213,47 @@ def test_a_full_disk_is_told_in_words_and_loses_nothing(tmp_path: Path) -> None:
     ledger.close()
 
 
+def lock_up(ledger: SqlLedger) -> None:
+    """Make the database refuse every write from now on."""
+    with ledger._engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA query_only = ON")
+
+
+def test_a_lease_that_cannot_be_given_back_does_not_hide_why_its_holder_stopped(
+    tmp_path: Path,
+) -> None:
+    ledger = SqlLedger(url_of(tmp_path))
+    lease = ledger.acquire("spring", "test")
+    lock_up(ledger)
+    ledger.release(lease)
+    for refused in (lambda: ledger.renew(lease), lambda: ledger.acquire("autumn", "test")):
+        with pytest.raises(StorageError, match="readonly"):
+            refused()
+    ledger.close()
+
+
+def test_a_database_that_breaks_while_it_is_read_is_told_in_words(tmp_path: Path) -> None:
+    ledger = SqlLedger(url_of(tmp_path))
+    ledger.append(ledger.acquire("spring", "test"), [FROZEN])
+    ledger.close()
+    for path in tmp_path.glob("ledger.db*"):
+        path.write_bytes(b"something else" * 4096)
+    with pytest.raises(SettingError, match=r"not a database|malformed"):
+        SqlLedger(url_of(tmp_path)).events("spring")
+
+
+@pytest.mark.parametrize("edit", ["kind = 'wish'", "body = '{'", "at_seconds = 'noon'"])
+def test_an_event_that_somebody_wrote_by_hand_is_named(tmp_path: Path, edit: str) -> None:
+    ledger = SqlLedger(url_of(tmp_path))
+    ledger.append(ledger.acquire("spring", "test"), [FROZEN])
+    with sqlite3.connect(tmp_path / "ledger.db") as connection:
+        connection.execute("DROP TRIGGER events_no_update")
+        connection.execute(f"UPDATE events SET {edit}")
+    with pytest.raises(LedgerError, match="event 1 that does not read"):
+        ledger.events("spring")
+    ledger.close()
+
+
 def test_a_torn_append_leaves_nothing(tmp_path: Path) -> None:
     ledger = SqlLedger(url_of(tmp_path))
     lease = ledger.acquire("spring", "test")

@@ -16,6 +16,7 @@ from parcel_assets.core.search_batches import (
 )
 from parcel_assets.core.search_charges import (
     Room,
+    final_charge,
     lost_charge,
     overdue,
     room_for,
@@ -306,6 +307,17 @@ def test_a_dispatch_reserves_its_maximum_and_waits_while_reservations_may_return
     story.end(second, charged=25.1)
     assert room_for(story.plan, story.state, "search") == Room.NO
     assert room_for(story.plan, story.state, "rerun") == Room.YES, "its share was kept"
+
+
+def test_reruns_leave_the_final_evaluation_its_share_and_it_is_charged_no_more() -> None:
+    story = two_batches(Story(story_plan()))
+    one = story.plan.search.trial_seconds_maximum
+    left_for_one = story.plan.cap_seconds - one
+    story.state.charged_seconds_by_purpose["rerun"] = left_for_one - one
+    assert room_for(story.plan, story.state, "rerun") == Room.YES
+    story.state.charged_seconds_by_purpose["rerun"] += 0.001
+    assert room_for(story.plan, story.state, "rerun") != Room.YES
+    assert [final_charge(story.plan, s) for s in (-1.0, one / 2, one * 9)] == [0.0, one / 2, one]
 
 
 def test_an_attempt_is_charged_its_time_at_most_its_reservation() -> None:
