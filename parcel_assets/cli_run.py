@@ -20,7 +20,9 @@ from parcel_assets.cli_plan import register
 from parcel_assets.core.attempts import failure_reasons
 from parcel_assets.core.chain import Chain
 from parcel_assets.core.codec import short
+from parcel_assets.core.errors import ParcelAssetsError
 from parcel_assets.core.gates import gates_of
+from parcel_assets.core.ports import Ports
 from parcel_assets.core.search import SearchState, fold_search
 from parcel_assets.core.stage import Stage
 from parcel_assets.core.standing import FINISHED, HOLD, Standing, standing_of
@@ -114,7 +116,7 @@ def status(
     settings = OPTIONS.settings()
     ports = open_ports(settings)
     if revision is None:
-        standings = [standing_of(load_chain(one, ports)) for one in ports.ledger.revisions()]
+        standings = [_standing_or_fault(one, ports) for one in ports.ledger.revisions()]
         if as_json:
             print_json({"revisions": [one.document() for one in standings]})
             return
@@ -136,6 +138,15 @@ def status(
     ]
     print_table("gates", ("gate", "passes", "answer"), rows)
     tell_standing(standing, settings)
+
+
+def _standing_or_fault(revision: str, ports: Ports) -> Standing:
+    """Return where a revision stands; one that cannot be read must not hide the others."""
+    try:
+        return standing_of(load_chain(revision, ports))
+    except ParcelAssetsError as error:
+        again = f"parcel-assets status {revision}"
+        return Standing(revision, "damaged", str(error), again, facts=error.as_fields())
 
 
 def _search_fields(state: SearchState) -> dict[str, Any]:

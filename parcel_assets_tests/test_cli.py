@@ -222,3 +222,14 @@ def test_a_broken_dagster_storage_is_told_in_words(data: Path) -> None:
     settings = Settings.read()
     with pytest.raises(SettingError, match="disk is full"), storage_refusals(settings):
         raise OperationalError("INSERT", {}, sqlite3.OperationalError("disk is full"))
+
+
+def test_a_damaged_revision_does_not_hide_the_others(data: Path) -> None:
+    hold_in_ledger(data)
+    with sqlite3.connect(data / "ledger.sqlite") as connection:
+        connection.execute("DROP TRIGGER events_no_update")
+        connection.execute("UPDATE events SET body = '{}' WHERE sequence = 2")
+    (listed,) = call_json("status")["revisions"]
+    assert (listed["revision"], listed["state"]) == (REVISION, "damaged")
+    assert "changed from outside" in listed["facts"]["remedy"]
+    call("status", REVISION, code=ERROR)

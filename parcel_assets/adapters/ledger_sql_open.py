@@ -36,7 +36,7 @@ def open_database(url: str) -> sa.Engine:
                 connection.execute(sa.insert(schema_versions), [{"version": SCHEMA_VERSION}])
     except (ArgumentError, DatabaseError, OSError, ModuleNotFoundError) as error:
         raise SettingError(
-            f"{error.__class__.__name__}: {error}",
+            f"{error.__class__.__name__}: {getattr(error, 'orig', None) or error}",
             expected="a database that can be opened and written",
             where=f"ledger {place}",
             remedy="Check the ledger's URL, its folder and its rights.",

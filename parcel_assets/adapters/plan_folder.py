@@ -8,6 +8,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,7 +101,8 @@ def write_text(path: Path, text: str) -> None:
             os.fsync(stream.fileno())
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # on a disk that refuses, that would hide the first refusal
+            partial.unlink(missing_ok=True)
         raise StorageError(
             f"a file that cannot be written ({error.strerror})",
             expected="a folder that may be written",

@@ -226,11 +226,12 @@ class Dispatcher:
         )
         self._free(worker)
         if not own:
+            remedy = str(said.error.get("remedy", "Mend it, then run again."))
             raise SettingError(
                 reason,
                 expected=str(said.error.get("expected", "a machine that can train")),
                 where=str(said.error.get("where", f"worker {worker.worker_id}")),
-                remedy=f"{said.error.get('remedy', 'Mend it.')} Run again: the search resumes.",
+                remedy=f"{remedy} The search resumes where it stopped.",
             )
 
     # ---- ends -----------------------------------------------------------------------------------

@@ -18,7 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from parcel_assets.core.codec import digest_bytes, digest_value
-from parcel_assets.core.errors import CheckpointError, ParcelAssetsError, SettingError
+from parcel_assets.core.errors import (
+    CheckpointError,
+    ParcelAssetsError,
+    SettingError,
+    refused_by_the_system,
+)
 from parcel_assets.core.identity import identity_digest
 from parcel_assets.core.lineage import lineage_of, owner_of
 from parcel_assets.core.plan import Plan
@@ -143,7 +148,8 @@ class _Worker:
         except SettingError as error:
             attempt.say("failed", category="setting", error=error.as_fields())
         except OSError as error:
-            attempt.say("failed", category="setting", error={"found": str(error)})
+            refusal = refused_by_the_system(error)
+            attempt.say("failed", category="setting", error=refusal.as_fields())
         except ParcelAssetsError as error:
             attempt.say("failed", category="own", error=error.as_fields())
         except (Exception, SystemExit) as error:
