@@ -27,7 +27,7 @@ from parcel_assets.wiring import (
     process_start,
 )
 
-PROCESS_TAG = "parcel_assets/process"
+PROCESS_TAG = ".dagster/parcel_assets_process"  # Dagster's pages leave out tags named so
 WORKSPACE = REPOSITORY / "workspace.yaml"
 SERVER_START_SECONDS = 90.0
 
