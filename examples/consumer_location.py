@@ -58,6 +58,7 @@ release_packet = dg.AssetSpec(
     partitions_def=revisions,
     group_name="5_consumer",
     kinds={"python"},
+    io_manager_key="packets",  # returns no value; without it Dagster would offer to pickle one
 )
 def belt_camera_settings(
     release_packet: dict[str, Any],

@@ -93,7 +93,7 @@ def demo(
 
 def open_ui(port: Annotated[int, typer.Option(help="The port on this machine.")] = UI_PORT) -> None:
     """Serve Dagster's pages on this machine, with the searches that were run from here."""
-    from parcel_assets.cli_dagster import serve_ui
+    from parcel_assets.cli_ui import serve_ui
 
     raise typer.Exit(serve_ui(OPTIONS.settings(), port))
 

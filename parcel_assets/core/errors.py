@@ -19,7 +19,9 @@ class ParcelAssetsError(Exception):
         self.where = where
         self.remedy = remedy
         self.facts = facts
-        super().__init__(f"{where}: found {found}; expected {expected}. {remedy}")
+        # parts may be whole sentences; joined into one they lose their full stops
+        ended, wanted = found.rstrip("."), expected.rstrip(".")
+        super().__init__(f"{where}: found {ended}; expected {wanted}. {remedy}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (

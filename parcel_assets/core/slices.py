@@ -225,7 +225,7 @@ def judge_miss_slice(
     if size.shipments > 1:
         every = np.ones(len(codes), dtype=np.bool_)
         paired = compare_paired_miss_rates(candidate, reference, every, codes)
-        numbers |= _interval(paired, 100)
+        numbers |= _within(_interval(paired, 100), 100)
     return _judged(rule, numbers, size)
 
 
@@ -307,6 +307,12 @@ def _interval(paired: PairedComparison, scale: int) -> dict[str, float]:
         "lower": scale * paired.lower,
         "upper": scale * paired.upper,
     }
+
+
+def _within(interval: dict[str, float], limit: float) -> dict[str, float]:
+    """Return an interval cut at what two rates can differ by; few shipments reach beyond it."""
+    low, high = max(interval["lower"], -limit), min(interval["upper"], limit)
+    return interval | {"lower": low, "upper": high}
 
 
 def _without_damage(rule: SliceRule, numbers: dict[str, Any], allowed: bool) -> SliceResult:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from parcel_assets.core.ports import Ports
 from parcel_assets.core.stage import Evidence, Stage
-from parcel_assets.defs.metadata import plain
+from parcel_assets.defs.metadata_values import plain
 from parcel_assets.defs.partitions import SEARCH_REVISIONS
 from parcel_assets.defs.resources import ParcelAssets
 from parcel_assets.defs.stage_run import refusals_shown, run_stage
@@ -154,7 +154,7 @@ class QualityDecision(dg.Config):
         description='Until when an accepted slice may be used, such as 2030-12-31; otherwise ""'
     )
     slice_evidence: str = Field(
-        description="The digest of the slice report you saw: copy it from its page"
+        description="Which slice report you saw: copy `slice_evidence` from its page"
     )
 
 

@@ -13,7 +13,7 @@ from parcel_assets.core.errors import ParcelAssetsError
 from parcel_assets.core.gate_rules import GateVerdict
 from parcel_assets.core.gates import Gate, gates_of
 from parcel_assets.core.stage import Stage
-from parcel_assets.defs.metadata import plain
+from parcel_assets.defs.metadata_values import plain
 from parcel_assets.defs.partitions import SEARCH_REVISIONS
 from parcel_assets.defs.resources import ParcelAssets
 from parcel_assets.steps.admission import judge, load_chain

@@ -1,10 +1,10 @@
 """Evidence as metadata that a person wants to see: counts, tables, pictures, the next command.
 
-Numbers are rounded for reading; the evidence document keeps them whole, and its digest is shown.
+What decides comes first, digests last. Numbers have four digits for reading; the evidence document
+keeps them whole, and its digest is shown.
 """
 
-import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import dagster as dg
@@ -23,10 +23,11 @@ from parcel_assets.core.evidence import (
 )
 from parcel_assets.core.ports import Ports
 from parcel_assets.core.stage import Evidence, Stage
+from parcel_assets.defs.metadata_values import facts, picture, readable, table
 from parcel_assets.defs.plots import cost_curve_md, learning_curves_md, slice_heat_map_md
 
 Metadata = dict[str, Any]
-DIGITS = 4
+NO_VALUE = "(none)"
 
 
 def describe(evidence: Evidence, ports: Ports) -> Metadata:
@@ -34,58 +35,15 @@ def describe(evidence: Evidence, ports: Ports) -> Metadata:
     shown = _DESCRIPTIONS[evidence.stage](evidence, ports)
     return {
         **shown,
+        "next_command": shown.get("next_command", f"parcel-assets status {evidence.revision}"),
         "evidence_digest": digest_value(evidence.document()),
         "plan_digest": evidence.plan_digest,
-        "next_command": f"parcel-assets status {evidence.revision}",
-    } | ({"next_command": shown["next_command"]} if "next_command" in shown else {})
-
-
-def plain(value: Any) -> Any:
-    """Return a JSON value as Dagster shows it: text and numbers inline, the rest as JSON."""
-    if isinstance(value, Mapping):
-        return dg.MetadataValue.json({str(key): one for key, one in value.items()})
-    if isinstance(value, list | tuple | set | frozenset):
-        return dg.MetadataValue.json(list(value))
-    if isinstance(value, float):
-        return round(value, DIGITS)
-    if isinstance(value, str):
-        return dg.MetadataValue.text(str(value))  # an enum's member reads as its word
-    if value is None or isinstance(value, bool | int):
-        return value
-    return dg.MetadataValue.text(str(value))
-
-
-def table(rows: Sequence[Mapping[str, Any]]) -> dg.TableMetadataValue:
-    """Return rows as an inline table; a row may lack columns, as a slot that never started does."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    records = [dg.TableRecord({name: _cell(row.get(name)) for name in names}) for row in rows]
-    columns = [dg.TableColumn(name, _kind(name, records)) for name in names]
-    return dg.MetadataValue.table(records, schema=dg.TableSchema(columns=columns))
-
-
-def picture(png: bytes, words: str) -> dg.MarkdownMetadataValue:
-    """Return a PNG that opens in the page itself."""
-    return dg.MetadataValue.md(
-        f"![{words}](data:image/png;base64,{base64.b64encode(png).decode()})"
-    )
-
-
-def _cell(value: Any) -> str | int | float | bool | None:
-    if isinstance(value, float):
-        return round(value, DIGITS)
-    return value if value is None or isinstance(value, bool | int) else str(value)
-
-
-def _kind(name: str, records: Sequence[dg.TableRecord]) -> str:
-    values = [one.data[name] for one in records if one.data.get(name) is not None]
-    if values and all(isinstance(one, int | float) and not isinstance(one, bool) for one in values):
-        return "float" if any(isinstance(one, float) for one in values) else "int"
-    return "string"
+    }
 
 
 def _counted(counts: Mapping[str, Mapping[str, int]], unit: str = "photos") -> list[dict[str, Any]]:
     return [
-        {"dimension": dimension, "value": value, unit: count}
+        {"dimension": dimension, "value": value or NO_VALUE, unit: count}
         for dimension, values in counts.items()
         for value, count in values.items()
     ]
@@ -94,14 +52,14 @@ def _counted(counts: Mapping[str, Mapping[str, int]], unit: str = "photos") -> l
 def _snapshot(evidence: Evidence, ports: Ports) -> Metadata:
     body = SnapshotBody.model_validate(evidence.body)
     return {
-        "dagster/row_count": body.photos,
         "photos": body.photos,
         "shipments": body.shipments,
         "damaged_photos": body.damaged_photos,
-        "snapshot_digest": body.snapshot_digest,
         "bad_rows": table([row.document() for row in body.bad_rows[:200]]),
-        "photos_by_value": table(_counted(body.counts)),
         "contact_sheet": picture(ports.store.get(body.contact_sheet), "photos of the archive"),
+        "photos_by_value": table(_counted(body.counts)),
+        "dagster/row_count": body.photos,
+        "snapshot_digest": body.snapshot_digest,
     }
 
 
@@ -117,16 +75,16 @@ def _split(evidence: Evidence, ports: Ports) -> Metadata:
         for row in _counted(dimensions)
     ]
     return {
-        "split_digest": body.split_digest,
         "parts": table(parts),
-        "photos_by_value": table(counts),
         "minimum_support": table([dict(row) for row in body.support]),
         "components": body.components,
         "linked_components": len(body.linked_components),
         "quarantined_shipments": len(body.quarantined),
         "duplicates_across_parts": body.duplicate_pixels_across_parts,
-        "holdout_commitment": body.holdout_commitment,
         "contact_sheet": picture(ports.store.get(body.contact_sheet), "training photos"),
+        "photos_by_value": table(counts),
+        "split_digest": body.split_digest,
+        "holdout_commitment": body.holdout_commitment,
     }
 
 
@@ -138,9 +96,16 @@ def _search(evidence: Evidence, ports: Ports) -> Metadata:
     return {
         "ended": body.ended,
         "best_trial": body.best_trial or "none",
-        "best_cost_per_1000": plain(body.best_cost_per_1000),
+        "best_cost_per_1000": readable(body.best_cost_per_1000),
         "started_trials": body.started_trials,
         "unstarted_trials": body.unstarted_trials,
+        "accelerator_hours_charged": readable(sum(hours.values())),
+        "accelerator_hours_cap": readable(body.cap_seconds / 3600),
+        "steps_saved_by_pruning_percent": round(
+            100 * body.steps_saved_by_pruning / done if done else 0.0, 1
+        ),
+        "learning_curves": learning_curves_md(events),
+        "cost_curve": cost_curve_md(events),
         "trials_by_state": table(
             [{"state": k, "trials": v} for k, v in body.trials_by_state.items()]
         ),
@@ -148,13 +113,6 @@ def _search(evidence: Evidence, ports: Ports) -> Metadata:
             [{"state": k, "attempts": v} for k, v in body.attempts_by_state.items()]
         ),
         "accelerator_hours": table([{"purpose": k, "hours": v} for k, v in hours.items()]),
-        "accelerator_hours_charged": round(sum(hours.values()), DIGITS),
-        "accelerator_hours_cap": round(body.cap_seconds / 3600, DIGITS),
-        "steps_saved_by_pruning_percent": round(
-            100 * body.steps_saved_by_pruning / done if done else 0.0, 1
-        ),
-        "learning_curves": learning_curves_md(events),
-        "cost_curve": cost_curve_md(events),
         "ledger_head": body.ledger_head,
     }
 
@@ -177,26 +135,29 @@ def _trial_table(evidence: Evidence, ports: Ports) -> Metadata:
         for one in body.expectations
     ]
     return {
-        "dagster/row_count": body.rows,
-        "table_digest": body.table_digest,
-        "trials": table(rows),
-        "expectations": table(results),
         "trials_by_state": table(
             [{"state": k, "trials": v} for k, v in body.trials_by_state.items()]
         ),
+        "expectations": table(results),
+        "trials": table(rows),
+        "dagster/row_count": body.rows,
+        "table_digest": body.table_digest,
     }
 
 
 def _rerun(evidence: Evidence, _ports: Ports) -> Metadata:
     body = RerunBody.model_validate(evidence.body)
+    corrected = body.corrected_cost or {}
     trained = [("own seed", body.own), *(("extra seed", one) for one in body.extra)]
     trained.append(("reference", body.reference))
     return {
         "selected_trial": body.selected_trial,
-        "cost_per_1000": round(body.selected_cost_per_1000, DIGITS),
-        "threshold": round(body.threshold, DIGITS),
+        "cost_per_1000": readable(body.selected_cost_per_1000),
+        "corrected_cost": facts(
+            {name: corrected[name] for name in ("mean", "low", "high") if name in corrected}
+        ),
+        "threshold": readable(body.threshold),
         "tie_set": ", ".join(body.tie_set),
-        "corrected_cost": plain(body.corrected_cost),
         "scores_equal": body.scores_equal,
         "largest_score_difference": body.largest_score_difference,
         "reruns": table(
@@ -208,29 +169,42 @@ def _rerun(evidence: Evidence, _ports: Ports) -> Metadata:
         "tolerance": str(
             body.judgement.get("tolerance_sentence", body.judgement.get("sentence", ""))
         ),
-        "judgement": plain(body.judgement),
-        "trivial_cost_per_1000": plain(body.trivial_cost_per_1000),
-        "validation": plain(body.validation),
-        "reference_validation": plain(body.reference_validation),
+        "trivial_cost_per_1000": facts(body.trivial_cost_per_1000),
+        "against_reference": facts(body.validation.get("against_reference", {})),
+        "judgement": facts(body.judgement),
+        "validation": facts(body.validation),
+        "reference_validation": facts(body.reference_validation),
         "slice_informed": body.slice_informed,
     }
 
 
 def _slices(evidence: Evidence, ports: Ports) -> Metadata:
     body = SliceBody.model_validate(evidence.body)
-    names = ("name", "role", "outcome", "measure", "candidate", "reference", "difference", "lower")
-    further = ("upper", "margin", "shipments", "damaged_photos", "sentence")
-    rows = [{name: one.get(name) for name in (*names, *further)} for one in body.slices]
+    names = ("name", "measure", "candidate", "reference", "difference", "lower", "upper", "margin")
+    further = ("shipments", "damaged_photos")
+    words = [
+        {
+            "name": one["name"],
+            "role": one["role"],
+            "outcome": str(one["outcome"]).upper(),
+            "in_words": one["sentence"],
+        }
+        for one in body.slices
+    ]
     shown: Metadata = {
         "disposition": body.disposition,
         "protected_passed": body.protected_passed,
-        "slices": table(rows),
-        "heat_map": slice_heat_map_md(body.slices),
     }
-    if body.worst_sheet is not None:
-        shown["missed_damage"] = picture(ports.store.get(body.worst_sheet), "missed damage")
     if not body.protected_passed:
         shown["next_command"] = decide_command(evidence.revision)
+        shown["slice_evidence"] = digest_value(evidence.document())
+    shown["slices"] = table(words)
+    shown["heat_map"] = slice_heat_map_md(body.slices)
+    if body.worst_sheet is not None:
+        shown["missed_damage"] = picture(ports.store.get(body.worst_sheet), "missed damage")
+    shown["slice_numbers"] = table(
+        [{name: one.get(name) for name in (*names, *further)} for one in body.slices]
+    )
     return shown
 
 
@@ -247,14 +221,17 @@ def _final(evidence: Evidence, _ports: Ports) -> Metadata:
     return {
         "outcome": body.outcome,
         "sentence": body.sentence,
+        "result": facts(body.result),
+        "slices": table(
+            [{"name": one["name"], "in_words": one["sentence"]} for one in body.result["slices"]]
+        ),
         "disposition": body.disposition,
-        "threshold": round(body.threshold, DIGITS),
+        "threshold": readable(body.threshold),
+        "evidence_level": body.evidence_level,
+        "reused_shipments": body.reused_shipments,
         "model": body.model,
         "opened_event": body.opened_event,
         "predictions_digest": body.predictions_digest,
-        "evidence_level": body.evidence_level,
-        "reused_shipments": body.reused_shipments,
-        "result": plain(body.result),
     }
 
 
@@ -263,18 +240,18 @@ def _packet(evidence: Evidence, ports: Ports) -> Metadata:
     folder = ports.packets / body.folder
     return {
         "verdict": body.verdict,
-        "packet_digest": body.packet_digest,
-        "folder": dg.MetadataValue.path(str(folder)),
         "report": dg.MetadataValue.path(str(folder / "report.html")),
+        "folder": dg.MetadataValue.path(str(folder)),
         "files": body.files,
-        "signed_by": body.signed_by,
         "next_command": f"parcel-assets packet verify {evidence.revision}",
+        "packet_digest": body.packet_digest,
+        "signed_by": body.signed_by,
     }
 
 
 def _registry(evidence: Evidence, _ports: Ports) -> Metadata:
     body = RegistryBody.model_validate(evidence.body)
-    return {"entry": body.entry, "version": body.version, "packet_digest": body.packet_digest}
+    return {"version": body.version, "entry": body.entry, "packet_digest": body.packet_digest}
 
 
 _DESCRIPTIONS: dict[Stage, Callable[[Evidence, Ports], Metadata]] = {

@@ -1,6 +1,5 @@
 """Charts for asset pages, from ledger events and slice results; drawing itself is an adapter's."""
 
-import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ import dagster as dg
 
 from parcel_assets.core.ledger import Event, Kind
 from parcel_assets.core.trial import MilestoneReported
+from parcel_assets.defs.metadata_values import picture
 from parcel_assets.wiring import open_charts
 
 TRIAL_PREFIX = "parcel-"
@@ -22,7 +22,7 @@ def learning_curves_md(events: Sequence[Event]) -> dg.MarkdownMetadataValue:
             points[:] = [one for one in points if one[0] != report.step]
             points.append((report.step, report.cost_per_1000))
     ordered = [sorted(points) for points in curves.values()]
-    return _md(open_charts().learning_curves(ordered), "learning curves")
+    return picture(open_charts().learning_curves(ordered), "learning curves")
 
 
 def cost_curve_md(events: Sequence[Event]) -> dg.MarkdownMetadataValue:
@@ -32,7 +32,7 @@ def cost_curve_md(events: Sequence[Event]) -> dg.MarkdownMetadataValue:
     costs = [
         one.cost_per_1000 for one in reports if one.step == last and one.cost_per_1000 is not None
     ]
-    return _md(open_charts().cost_curve(costs), "cost over the search")
+    return picture(open_charts().cost_curve(costs), "cost over the search")
 
 
 def slice_heat_map_md(slices: Sequence[Mapping[str, Any]]) -> dg.MarkdownMetadataValue:
@@ -41,7 +41,7 @@ def slice_heat_map_md(slices: Sequence[Mapping[str, Any]]) -> dg.MarkdownMetadat
         (str(one["name"]), str(one["outcome"]), one.get("candidate"), one.get("reference"))
         for one in slices
     ]
-    return _md(open_charts().slice_heat_map(rows), "slices")
+    return picture(open_charts().slice_heat_map(rows), "slices")
 
 
 def _trial_reports(events: Sequence[Event]) -> list[MilestoneReported]:
@@ -51,9 +51,3 @@ def _trial_reports(events: Sequence[Event]) -> list[MilestoneReported]:
         if event.kind == Kind.MILESTONE_REPORTED
     ]
     return [one for one in found if one.subject.startswith(TRIAL_PREFIX)]
-
-
-def _md(png: bytes, words: str) -> dg.MarkdownMetadataValue:
-    return dg.MetadataValue.md(
-        f"![{words}](data:image/png;base64,{base64.b64encode(png).decode()})"
-    )

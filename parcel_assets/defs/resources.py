@@ -1,4 +1,4 @@
-"""The one resource: how an asset gets its ports, and who listens to its progress."""
+"""The resources: how an asset gets its ports, who listens to progress, and no pickled values."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -35,6 +35,18 @@ class ParcelAssets(dg.ConfigurableResource):  # type: ignore[type-arg]  # it pro
     def open(self, notify: Listener | None = None) -> Ports:
         """Return the ports; progress goes to `notify` and to everyone who is listening."""
         return open_ports(self.settings(), _to_all(notify))
+
+
+class NoValues(dg.IOManager):
+    """Stands where Dagster would pickle values: assets pass none, they leave evidence."""
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        """Refuse."""
+        raise NotImplementedError(f"{context.step_key} returned a value")
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        """Refuse."""
+        raise NotImplementedError(f"{context.asset_key} is no value: read its evidence")
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from parcel_assets.core.codec import digest_value
 from parcel_assets.core.errors import ParcelAssetsError, refused_by_the_system
 from parcel_assets.core.ports import Ports
 from parcel_assets.core.stage import Evidence
-from parcel_assets.defs.metadata import describe, plain
+from parcel_assets.defs.metadata import describe
+from parcel_assets.defs.metadata_values import plain
 from parcel_assets.defs.resources import Listener, ParcelAssets, tell_listeners
 
 OBSERVE_EVERY_SECONDS = 2.0  # an observation costs some 10 ms of CPU, and nobody reads faster

@@ -156,7 +156,7 @@ def refusal(stage: Stage, gate: Gate, verdict: GateVerdict, chain: Chain) -> Adm
     """Return the error that keeps a stage from running because of one gate."""
     return AdmissionError(
         f"gate {gate.name} not passed: {verdict.sentence}",
-        expected=gate.question,
+        expected=f'yes to "{gate.question}"',
         where=f"{stage} of {chain.revision}",
         remedy=gate.remedy,
         gate=gate.name,

@@ -370,3 +370,20 @@ def test_ten_points_worse_rarely_pass_and_equals_mostly_do(
         passes.append(float(np.mean(outcomes)))
     assert passes[0] <= 0.06
     assert passes[1] >= equal_passes
+
+
+def test_two_rates_differ_by_at_most_all_of_them() -> None:
+    shipments = np.array([0, 0, 0, 1, 1, 1])
+    candidate = np.array([False, False, False, True, True, True])
+    reference = np.ones(6, dtype=np.bool_)
+    every = np.ones(6, dtype=np.bool_)
+    result = judge_miss_slice(
+        SliceRule(name="few", dimension="site", value="a", role="protected"),
+        candidate,
+        reference,
+        every,
+        shipments,
+        members=every,
+    )
+    assert (result.lower, result.upper) == (-100, 100)
+    assert "(-100 to +100 pp)" in result.sentence

@@ -9,6 +9,7 @@ from parcel_assets.core.stage import Stage
 from parcel_assets.definitions import defs
 from parcel_assets.defs.assets import ASSETS, CHAIN, QUALITY_DECISION
 from parcel_assets.defs.jobs import SEARCH_JOB
+from parcel_assets.defs.resources import NoValues
 
 STAGES = [str(stage) for stage in Stage]
 
@@ -58,6 +59,10 @@ def test_dagster_retries_nothing_by_itself() -> None:
     for asset in ASSETS:
         if isinstance(asset, dg.AssetsDefinition):
             assert asset.op.retry_policy is None, asset.key
+
+
+def test_nothing_is_pickled_between_assets() -> None:
+    assert isinstance((defs.resources or {})["io_manager"], NoValues)
 
 
 def test_steps_run_in_one_process() -> None:
