@@ -1,26 +1,21 @@
 """The whole way with real training: a demo to its packet, again for nothing, killed between."""
 
-import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from parcel_assets.adapters.ledger_sql import SqlLedger
 from parcel_assets.core.ledger import Kind
 from parcel_assets.wiring import Settings
+from parcel_assets_tests.commands import command, document, start
 
 pytestmark = pytest.mark.slow
 
 PLANS = Path(__file__).parent.parent / "data" / "plans"
-PLAN = "small-kill-test"
 BUDGET = 82
 
 
@@ -32,22 +27,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def environment(data: Path) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("PARCEL_ASSETS_")}
-    kept.pop("DAGSTER_HOME", None)
-    return kept | {"PARCEL_ASSETS_DATA": str(data)}
-
-
-def command(data: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from parcel_assets.cli import app; app()", *words],
-        env=environment(data),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def attempts_in(data: Path) -> dict[str, int]:
     """Return, by revision, how many attempts the ledger knows."""
     ledger = SqlLedger(Settings.read({}, data=data).ledger_url)
@@ -57,18 +36,8 @@ def attempts_in(data: Path) -> dict[str, int]:
     }
 
 
-def document(done: subprocess.CompletedProcess[str]) -> Any:
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
-
-
 def test_a_demo_killed_in_mid_trial_goes_on_to_its_packet(data: Path) -> None:
-    running = subprocess.Popen(
-        [sys.executable, "-c", "from parcel_assets.cli import app; app()", "demo", "--quick"],
-        env=environment(data),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    running = start(data, "demo", "--quick")
     end = time.monotonic() + 300
     while running.poll() is None and time.monotonic() < end:
         time.sleep(0.5)
