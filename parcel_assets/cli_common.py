@@ -108,7 +108,8 @@ def print_refusal(fields: Mapping[str, Any]) -> int:
     for name, word in (("found", "found"), ("expected", "expected"), ("remedy", "do")):
         say(f"  {word:<9} {fields[name]}", error=True)
     for fault in fields.get("faults") or []:
-        say(f"  - {fault['path'] or 'plan'}: {fault['fault']}", error=True)
+        words = fault if isinstance(fault, str) else f"{fault['path'] or 'plan'}: {fault['fault']}"
+        say(f"  - {words}", error=True)
     return EXIT_HOLD if hold else EXIT_ERROR
 
 

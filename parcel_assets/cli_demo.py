@@ -16,8 +16,8 @@ from parcel_assets.wiring import (
     Settings,
     copy_plan,
     draw_sample,
-    find_plan,
     open_ports,
+    shipped_plan,
 )
 
 SAMPLE_SEED, SAMPLE_SHIPMENTS = 82, 4000
@@ -38,7 +38,7 @@ class Show:
 
 FULL = Show("sample-undecided", SAMPLE_SEED, SAMPLE_SHIPMENTS)
 HELD = Show("sample-corners-lost", 83, SAMPLE_SHIPMENTS)
-QUICK = Show("small-kill-test", SAMPLE_SEED, 300)
+QUICK = Show("small-kill-test", 84, 300)  # no photo of the full sample: a holdout opens once
 
 
 def sample(
@@ -75,7 +75,7 @@ def demo(
 
     settings = OPTIONS.settings()
     show = QUICK if quick else HELD if held else FULL
-    shipped = find_plan(show.plan, settings)
+    shipped = shipped_plan(show.plan, settings)
     wanted = Show(show.plan, _or(seed, show.seed), _or(shipments, show.shipments))
     folder = _archive_folder(shipped, show, wanted, settings)
     say(f"Sample archive: {folder}")
