@@ -5,9 +5,11 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 a hold with a named re
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -74,6 +76,14 @@ def console(*, error: bool = False) -> Console:
         highlight=False,
         soft_wrap=not terminal,
     )
+
+
+def command() -> str:
+    """Return how this command line was called, so that a printed line can be pasted."""
+    called = Path(sys.argv[0])
+    if shutil.which(called.name) or not called.is_file():
+        return called.name
+    return os.path.relpath(called)
 
 
 def say(text: str = "", *, style: str | None = None, error: bool = False) -> None:
