@@ -5,9 +5,11 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 a hold with a named re
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -76,6 +78,14 @@ def console(*, error: bool = False) -> Console:
     )
 
 
+def command() -> str:
+    """Return how this command line was called, so that a printed line can be pasted."""
+    called = Path(sys.argv[0])
+    if shutil.which(called.name) or not called.is_file():
+        return called.name
+    return os.path.relpath(called)
+
+
 def say(text: str = "", *, style: str | None = None, error: bool = False) -> None:
     """Print one line for people; with --json it goes to the error stream."""
     console(error=error or OPTIONS.json).print(text, style=style, markup=False, soft_wrap=True)
@@ -108,7 +118,8 @@ def print_refusal(fields: Mapping[str, Any]) -> int:
     for name, word in (("found", "found"), ("expected", "expected"), ("remedy", "do")):
         say(f"  {word:<9} {fields[name]}", error=True)
     for fault in fields.get("faults") or []:
-        say(f"  - {fault['path'] or 'plan'}: {fault['fault']}", error=True)
+        words = fault if isinstance(fault, str) else f"{fault['path'] or 'plan'}: {fault['fault']}"
+        say(f"  - {words}", error=True)
     return EXIT_HOLD if hold else EXIT_ERROR
 
 

@@ -112,6 +112,12 @@ def packet_show(packet: PacketArgument, *, as_json: JsonOption = False) -> None:
     if as_json:
         print_json(verdict)
         return
+    found = verify_packet(folder)
+    if found["faults"] or not found["signature_ok"]:
+        say(f"This packet does NOT verify: {found['signature_sentence']}", style="bold red")
+        for fault in found["faults"]:
+            say(f"  - {fault}", style="red")
+        raise typer.Exit(EXIT_ERROR)
     say(str(verdict["sentence"]), style="bold")
     print_table("", (), _first_page_rows(_values(verdict["first_page"])))
     slices = _values(verdict["first_page"]["slices"])["slices"]

@@ -22,6 +22,7 @@ from parcel_assets.core.chain import Chain
 from parcel_assets.core.codec import short
 from parcel_assets.core.errors import ParcelAssetsError
 from parcel_assets.core.gates import gates_of
+from parcel_assets.core.ledger import Kind
 from parcel_assets.core.ports import Ports
 from parcel_assets.core.search import SearchState, fold_search
 from parcel_assets.core.stage import Stage
@@ -29,6 +30,8 @@ from parcel_assets.core.standing import FINISHED, HOLD, Standing, standing_of
 from parcel_assets.core.trial import AttemptState
 from parcel_assets.steps.admission import judge, load_chain
 from parcel_assets.wiring import Settings, find_plan, open_ports, plan_file_of
+
+NOTHING_TRAINED = "No trial was trained: everything was on record already."
 
 RevisionArgument = Annotated[
     str, typer.Argument(metavar="REVISION", help="A search revision, or the path of its plan.")
@@ -49,14 +52,22 @@ def run_revision(argument: str, settings: Settings) -> int:
 
     revision = register_if_found(argument, settings)
     ports = open_ports(settings)
+    before = _attempts(revision, ports)
     with watching(revision, ports) as listener:
         complete, refusal = run_search_job(revision, settings, listener)
+    started = _attempts(revision, ports) - before
+    say(f"{started} trainings were started by this command." if started else NOTHING_TRAINED)
     standing = standing_of(load_chain(revision, ports))
     if refusal is not None and standing.state not in {HOLD, FINISHED}:
         return print_refusal(refusal)
     if not complete and standing.state == FINISHED and refusal is not None:
         return print_refusal(refusal)
     return tell_standing(standing, settings)
+
+
+def _attempts(revision: str, ports: Ports) -> int:
+    """Return how many attempts, of trials and of reruns, the revision ever started."""
+    return sum(event.kind == Kind.ATTEMPT_STARTED for event in ports.ledger.events(revision))
 
 
 def register_if_found(argument: str, settings: Settings) -> str:

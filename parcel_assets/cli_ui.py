@@ -63,7 +63,7 @@ def _serve(settings: Settings, port: int, address: str) -> int:
         ]
         try:
             _wait_until_served(address, children, log)
-            say(f"The asset graph is on {address}", style="bold")
+            say(f"The asset graph is on {address}/asset-groups", style="bold")
             say(f"Log: {log}. Stop with Ctrl-C.")
             while all(child.poll() is None for child in children):
                 time.sleep(0.5)

@@ -55,6 +55,7 @@ __all__ = [
     "plan_file_of",
     "process_lives",
     "process_start",
+    "shipped_plan",
     "sketch_folder",
     "write_pin",
     "write_text",
@@ -209,6 +210,14 @@ def _verify_packet(folder: Path, digest: str | None, public_key: bytes | None) -
 def find_plan(argument: str, settings: Settings) -> PlanFile:
     """Return the plan that a path, or the name of a revision in the plans folder, stands for."""
     return plan_folder.find_plan(argument, settings.plans)
+
+
+def shipped_plan(revision: str, settings: Settings) -> PlanFile:
+    """Return a plan of the sample archives; a plans folder that lacks it gets a copy."""
+    path = settings.plans / f"{revision}.toml"
+    if not path.is_file():
+        plan_folder.write_copy(REPOSITORY / "data" / "plans" / path.name, path, {})
+    return plan_folder.read_plan_file(path)
 
 
 def plan_file_of(revision: str, settings: Settings) -> PlanFile | None:

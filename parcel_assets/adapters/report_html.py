@@ -93,8 +93,14 @@ def _summary(packet: Packet) -> str:
     )
     cost, base = numbers["cost_per_1000"], packet.rerun["reference_validation"]["cost_per_1000"]
     trivial = min(packet.rerun["trivial_cost_per_1000"].values())
+    corrected = packet.rerun["corrected_cost"]
+    mended = (
+        f" as chosen, {corrected['mean']:.0f} once corrected for having been chosen"
+        if corrected
+        else ""
+    )
     words = (
-        f"On validation the released model costs {cost:.0f} {packet.unit} per 1,000 photos; the "
+        f"On validation the candidate costs {cost:.0f} {packet.unit} per 1,000 photos{mended}; the "
         f"better of reviewing everything and nothing costs {trivial:.0f}, the model in use "
         f"{base:.0f}. "
     )

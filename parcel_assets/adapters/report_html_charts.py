@@ -222,7 +222,7 @@ def threshold_curve(points: Sequence[tuple[float, float]], threshold: float) -> 
 def rerun_strip(
     own: float, extra: Sequence[float], searched: float, mean: float | None, reach: float | None
 ) -> Markup:
-    """Return the reruns' costs on one line: extra seeds, their tolerance, the released run."""
+    """Return the reruns' costs on one line: extra seeds, their tolerance, the candidate's run."""
     width, height, left, right, middle = 520, 92, 14, 14, 46
     values = [own, searched, *extra]
     if mean is not None and reach is not None:
@@ -245,10 +245,10 @@ def rerun_strip(
             class_="fill-quiet")
         for cost in extra
     ]  # fmt: skip
-    drawn.append(tag("circle", tag("title", f"released run: {own:.1f}"), cx=x.at(own), cy=middle,
+    drawn.append(tag("circle", tag("title", f"candidate: {own:.1f}"), cx=x.at(own), cy=middle,
                      r=7, class_="fill-accent"))  # fmt: skip
     anchor = "start" if x.at(own) < 90 else "end" if x.at(own) > width - 90 else "middle"
-    drawn.append(_text(x.at(own), middle + 34, f"released {own:.0f}", anchor=anchor,
+    drawn.append(_text(x.at(own), middle + 34, f"candidate {own:.0f}", anchor=anchor,
                        class_="accent"))  # fmt: skip
     return _svg(width, height, "Cost of the reruns over seeds", drawn)
 

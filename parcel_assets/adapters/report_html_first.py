@@ -194,7 +194,7 @@ def _lineage(packet: Packet) -> Markup:
             tag("div", "parent checkpoint: ",
                 shown(winner["released_parent_checkpoint"]["value"] or "none"),
                 ", as it must be", class_="small soft")),
-        tag("li", "Released weights ", short_code(winner["model"]["value"]),
+        tag("li", "Weights ", short_code(winner["model"]["value"]),
             " at threshold ", number(winner["threshold"], ".4f"), class_="end"),
     ]  # fmt: skip
     intact = winner["lineage_ok"]["value"] is True
@@ -242,7 +242,7 @@ def _rerun(packet: Packet) -> Markup:
         "Rerun tolerance",
         tag(
             "div",
-            figure_of("released run", number(rerun["own_cost_per_1000"])),
+            figure_of("candidate", number(rerun["own_cost_per_1000"])),
             figure_of(f"mean of {len(extra)} extra seeds", number(rerun["mean"])),
             figure_of("tolerance", join("± ", number(rerun["tolerance"]))),
             class_="figures",

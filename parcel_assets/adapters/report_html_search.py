@@ -1,4 +1,4 @@
-"""The report's chapters on cost and search: what the released model costs and how it was found."""
+"""The report's chapters on cost and search: what the candidate costs and how it was found."""
 
 from parcel_assets.adapters.report_html_charts import (
     CostRow,
@@ -80,7 +80,7 @@ def _cost_lines(packet: Packet) -> list[CostRow]:
     if "cost_per_1000" in final:
         style = STYLES[str(packet.final["outcome"]).lower()]
         rows.append(
-            CostRow("Released model", final["cost_per_1000"], final["lower_bound"],
+            CostRow("Candidate", final["cost_per_1000"], final["lower_bound"],
                     final["upper_bound_guarded"], style, "final holdout, opened once")
         )  # fmt: skip
     return rows

@@ -1,4 +1,4 @@
-"""The report's chapters on slices and pictures: for which parcels the released model works."""
+"""The report's chapters on slices and pictures: for which photos the candidate works."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from parcel_assets.core.packet import CROISSANT_FILE, read_json
 def slices_chapter(packet: Packet) -> Markup:
     """Return every slice with its outcome, numbers, interval and sentence."""
     heads = [("slice", False), ("role", False), ("outcome", False), ("shipments", True),
-             ("damaged", True), ("released", True), ("in use", True), ("difference", True),
+             ("damaged", True), ("candidate", True), ("in use", True), ("difference", True),
              ("better ← 0 → worse", False)]  # fmt: skip
     rows: list[Markup] = []
     for one in packet.slices["slices"]:
@@ -46,7 +46,7 @@ def slices_chapter(packet: Packet) -> Markup:
     return section(
         "slices",
         "Slice by slice",
-        "The released model against the model in use, on the same validation shipments, each at "
+        "The candidate against the model in use, on the same validation shipments, each at "
         "its "
         "own threshold: missed damage where the slice is a kind of damage, else cost per 1,000. "
         "PASS needs proof of being no worse within the margin (shaded, and the unit of the "

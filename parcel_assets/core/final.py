@@ -167,7 +167,8 @@ def judge_final(estimate: CostEstimate, final: FinalPlan) -> tuple[FinalOutcome,
     )
     numbers = (
         f"Cost {cost:.{digits}f} per 1,000 photos, at most {upper:.{digits}f} with 95 % "
-        f"confidence; target {final.target_cost_per_1000:g}."
+        f"confidence; target {final.target_cost_per_1000:g}, reviewing everything "
+        f"{estimate.review_all_cost_per_1000:.0f}."
     )
     if lacking:
         return "INSUFFICIENT", f"{counts} Too little to judge: {'; '.join(lacking)}. {numbers}"

@@ -187,9 +187,14 @@ def quality_decision(
             expires_on=config.expires_on,
             slice_evidence=config.slice_evidence,
         )
-    shown = recorded.decision.document() | {
+    numbers = recorded.decision.numbers_seen
+    shown = {
+        **recorded.decision.document(),
+        "numbers_seen": " ".join(numbers["slices"]),
+        "missed_per_1000": numbers["missed_per_1000"],
+        "reference_missed_per_1000": numbers["reference_missed_per_1000"],
         "consequence": recorded.consequence,
-        "next_command": recorded.next_step,
+        "next_step": recorded.next_step,
     }
     return dg.MaterializeResult(
         metadata={name: plain(value) for name, value in shown.items()},

@@ -181,13 +181,12 @@ def _rerun(evidence: Evidence, _ports: Ports) -> Metadata:
 def _slices(evidence: Evidence, ports: Ports) -> Metadata:
     body = SliceBody.model_validate(evidence.body)
     names = ("name", "measure", "candidate", "reference", "difference", "lower", "upper", "margin")
-    further = ("shipments", "damaged_photos")
     words = [
         {
             "name": one["name"],
             "role": one["role"],
             "outcome": str(one["outcome"]).upper(),
-            "in_words": one["sentence"],
+            "in_words": _after_name(one),
         }
         for one in body.slices
     ]
@@ -202,10 +201,13 @@ def _slices(evidence: Evidence, ports: Ports) -> Metadata:
     shown["heat_map"] = slice_heat_map_md(body.slices)
     if body.worst_sheet is not None:
         shown["missed_damage"] = picture(ports.store.get(body.worst_sheet), "missed damage")
-    shown["slice_numbers"] = table(
-        [{name: one.get(name) for name in (*names, *further)} for one in body.slices]
-    )
+    shown["slice_numbers"] = table([{name: one.get(name) for name in names} for one in body.slices])
     return shown
+
+
+def _after_name(one: Mapping[str, Any]) -> str:
+    """Return a slice's sentence without the name that stands beside it."""
+    return str(one["sentence"]).removeprefix(f"{one['name']}: ")
 
 
 def decide_command(revision: str) -> str:
@@ -223,7 +225,7 @@ def _final(evidence: Evidence, _ports: Ports) -> Metadata:
         "sentence": body.sentence,
         "result": facts(body.result),
         "slices": table(
-            [{"name": one["name"], "in_words": one["sentence"]} for one in body.result["slices"]]
+            [{"name": one["name"], "in_words": _after_name(one)} for one in body.result["slices"]]
         ),
         "disposition": body.disposition,
         "threshold": readable(body.threshold),

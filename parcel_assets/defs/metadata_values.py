@@ -48,11 +48,17 @@ def facts(fields: Mapping[str, Any]) -> dg.TableMetadataValue | str:
     flat = {name: one for name, one in fields.items() if not isinstance(one, Mapping | list)}
     return table(
         [
-            {"what": name.replace("_", " "), "value": str(readable(one))}
+            {"what": name.replace("_", " "), "value": _word(one)}
             for name, one in flat.items()
             if one is not None
         ]
     )
+
+
+def _word(value: Any) -> str:
+    """Return a value as a word; a whole number has no decimals."""
+    shown = readable(value)
+    return str(int(shown)) if isinstance(shown, float) and shown.is_integer() else str(shown)
 
 
 def picture(png: bytes, words: str) -> dg.MarkdownMetadataValue:

@@ -36,12 +36,8 @@ def cost_curve_md(events: Sequence[Event]) -> dg.MarkdownMetadataValue:
 
 
 def slice_heat_map_md(slices: Sequence[Mapping[str, Any]]) -> dg.MarkdownMetadataValue:
-    """Return candidate, reference and outcome per slice, as a picture."""
-    rows = [
-        (str(one["name"]), str(one["outcome"]), one.get("candidate"), one.get("reference"))
-        for one in slices
-    ]
-    return picture(open_charts().slice_heat_map(rows), "slices")
+    """Return outcome, candidate, reference and their difference per slice, as a picture."""
+    return picture(open_charts().slice_heat_map(slices), "slices")
 
 
 def _trial_reports(events: Sequence[Event]) -> list[MilestoneReported]:

@@ -155,7 +155,7 @@ def _require_shut_holdout(chain: Chain) -> None:
             chain.revision,
             "an opened holdout",
             "a decision before the final evaluation",
-            "What was released is released. Plan a new search revision.",
+            "The holdout is open, so nothing may be decided any more. Plan a new search revision.",
         )
 
 

@@ -8,6 +8,7 @@ import signal
 import struct
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -202,27 +203,31 @@ def test_a_pickle_is_refused_and_never_run(tmp_path: Path) -> None:
 # ---- disks that fill up -------------------------------------------------------------------------
 
 
-@pytest.fixture
+@contextmanager
 def small_disk() -> Iterator[None]:
-    """Let the kernel refuse every byte beyond the first 2,000 of a file."""
+    """Let the kernel refuse every byte beyond the first 2,000 of a file, in this block only.
+
+    The limit holds for the whole process: pytest's own output must not meet it.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handler)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
-@pytest.mark.usefixtures("small_disk")
 def test_a_full_disk_is_a_storage_error_and_leaves_no_file(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="room for"):
+    with small_disk(), pytest.raises(StorageError, match="room for"):
         write_checkpoint(tmp_path / "c", {"big": torch.ones(9000)}, lineage={}, training={})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_leaves_the_earlier_checkpoint_whole(path: Path, small_disk: None) -> None:
+def test_a_full_disk_leaves_the_earlier_checkpoint_whole(path: Path) -> None:
     before = path.read_bytes()
-    with pytest.raises(StorageError):
+    with small_disk(), pytest.raises(StorageError):
         write_checkpoint(path, {"big": torch.ones(9000)}, lineage=LINEAGE, training={})
     assert path.read_bytes() == before
     assert [one.name for one in path.parent.iterdir()] == [path.name]

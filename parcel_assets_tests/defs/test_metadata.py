@@ -68,7 +68,7 @@ def test_no_rows_are_a_word_and_not_an_empty_table() -> None:
 def test_facts_keep_their_order_and_leave_out_what_is_nested_or_missing() -> None:
     shown = facts({"mean": 7.00001, "low": 1, "further": {"a": 1}, "none": None})
     assert isinstance(shown, dg.TableMetadataValue)
-    assert [tuple(one.data.values()) for one in shown.records] == [("mean", "7.0"), ("low", "1")]
+    assert [tuple(one.data.values()) for one in shown.records] == [("mean", "7"), ("low", "1")]
 
 
 STAGES_TOLD = [stage for stage in Stage if stage not in {Stage.TABLE, Stage.PACKET, Stage.REGISTRY}]
