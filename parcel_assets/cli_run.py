@@ -56,7 +56,10 @@ def run_revision(argument: str, settings: Settings) -> int:
     with watching(revision, ports) as listener:
         complete, refusal = run_search_job(revision, settings, listener)
     started = _attempts(revision, ports) - before
-    say(f"{started} trainings were started by this command." if started else NOTHING_TRAINED)
+    if started:
+        say(f"{started} trainings were started by this command.")
+    elif refusal is None:  # a refused run may have trained nothing because it could not
+        say(NOTHING_TRAINED)
     standing = standing_of(load_chain(revision, ports))
     if refusal is not None and standing.state not in {HOLD, FINISHED}:
         return print_refusal(refusal)
