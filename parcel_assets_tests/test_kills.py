@@ -42,7 +42,9 @@ PATIENCE_SECONDS = 600.0
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("drawn")
     data = tmp_path_factory.mktemp("data")
-    assert not command(data, "sample", str(folder / "a"), "--shipments", "300").returncode
+    assert not command(
+        data, "sample", str(folder / "a"), "--shipments", "300", "--seed", "84"
+    ).returncode
     yield folder / "a"
     shutil.rmtree(folder)
 
