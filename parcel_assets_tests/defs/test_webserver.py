@@ -24,6 +24,7 @@ from parcel_assets.wiring import Settings, draw_sample, open_ports, plan_file_of
 from parcel_assets_tests.defs.crafted import (
     Searched,
     craft,
+    cut_after,
     events_in,
     evidence_digest,
     failing_folder,
@@ -422,6 +423,16 @@ def test_a_failed_gate_stops_the_next_asset_however_it_is_launched(
         assert f"gate {name} not passed" in found.unchecked.failures[found.after]
     else:
         assert "release_packet" in found.unchecked.failures
+
+
+def test_a_copied_folder_without_a_fault_goes_on(
+    server: WebServer, searched: Searched, tmp_path: Path
+) -> None:
+    folder = craft(searched, tmp_path / "sound", cut_after(searched.told, Stage.FINAL))
+    last = ["release_packet", "registry_entry"]
+    run = server.run(last, REVISION, config=in_folder(folder))
+    assert run.status == "SUCCESS", run.words
+    assert run.materialized == last
 
 
 @pytest.mark.parametrize("name", ["labels_known", "target", "protected_slices"])
