@@ -164,7 +164,10 @@ def _first_page_rows(page: dict[str, Any]) -> list[tuple[str, str]]:
     used = ", ".join(f"{seconds:.0f} s {name}" for name, seconds in charged.items())
     knobs = ", ".join(f"{knob} {_short(value)}" for knob, value in winner["configuration"].items())
     corrected = winner["corrected_cost"]
-    parent, review = winner["released_parent_checkpoint"], winner["review_all_cost_per_1000"]
+    parent, review = (
+        winner["released_parent_checkpoint"] or "none",
+        winner["review_all_cost_per_1000"],
+    )
     in_use = winner["reference_cost_per_1000"]
     mended = f", {corrected['mean']:.1f} corrected for the choice" if corrected else ""
     return [
