@@ -213,7 +213,7 @@ class Dispatcher:
             go_on = take_milestone(desk, flight.record, said) != Verdict.STOP
         if not go_on:
             del self._flights[worker.worker_id]
-            worker.stage = "stopping"
+            self.pool.stop(worker)
         self.engine.send(worker.worker_id, {"kind": "verdict", "go_on": go_on})
 
     def _failed(self, worker: WorkerRecord, flight: Flight, said: FailedMessage) -> None:
@@ -279,11 +279,10 @@ class Dispatcher:
                 self.pool.lose(worker_id, {"reason": attempts[flight.record.attempt]})
 
     def _watch(self) -> None:
-        """Give up workers that fell silent, and stop attempts that used up their reservation."""
-        for worker in self.pool.silent():
+        """Give up workers that fell silent or are stuck, and stop attempts that used up their reservation."""
+        for worker, reason in self.pool.given_up():
             self.engine.stop(worker.worker_id)
-            silence = self.desk.now() - worker.heard_at
-            self._lose(worker, {"reason": f"no sign of life for {silence:.0f} s"})
+            self._lose(worker, {"reason": reason})
         for worker_id, flight in tuple(self._flights.items()):
             record = flight.record
             if overdue(record, self.desk.now()):

@@ -67,7 +67,10 @@ def take_milestone(desk: Desk, record: AttemptRecord, said: MilestoneMessage) ->
 
 
 def take_checkpoint(desk: Desk, record: AttemptRecord, said: CheckpointMessage) -> None:
-    """Record a checkpoint whose file and lineage are what its worker says."""
+    """Record a checkpoint whose file and lineage are what its worker says.
+
+    A repeated message changes nothing; another checkpoint at a step that is over is refused.
+    """
     saved = CheckpointSaved(
         attempt=record.attempt,
         subject=record.subject,
@@ -76,6 +79,8 @@ def take_checkpoint(desk: Desk, record: AttemptRecord, said: CheckpointMessage) 
         checkpoint=said.checkpoint,
         parent_checkpoint=said.parent or None,
     )
+    if saved in record.checkpoints:
+        return
     path = desk.attempt_file(record, said.file)
     if not path.is_file():
         raise _doubt(record, f"checkpoint {said.file} is not below the prefix")
@@ -85,6 +90,14 @@ def take_checkpoint(desk: Desk, record: AttemptRecord, said: CheckpointMessage) 
         raise _clash(record, clash)
     if found.digest != said.checkpoint:
         raise _doubt(record, f"checkpoint {said.file} is not the file that was reported")
+    newest = max([record.started.resume_step, *(one.step for one in record.checkpoints)])
+    if said.step <= newest:
+        raise ReportError(
+            f"a checkpoint at step {said.step} after that of step {newest}",
+            expected="checkpoints at later and later steps",
+            where=f"checkpoint of {record.attempt}",
+            remedy="The attempt is stopped; its worker does not keep the protocol.",
+        )
     desk.record((Kind.CHECKPOINT_SAVED, saved.document()))
 
 

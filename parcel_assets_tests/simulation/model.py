@@ -17,6 +17,7 @@ import numpy as np
 
 from parcel_assets_tests.simulation.worker import Witness, read_header
 
+LEASE_SECONDS = 20.0
 TINY = 1e-5  # seconds and costs are rounded to six digits
 ENDS = {"completed", "pruned"}
 AFTER_THE_END = {"message_set_aside", "stage_recorded", "worker_refused", "attempt_quarantined"}
@@ -46,7 +47,6 @@ class Attempt:
 
     body: Mapping[str, Any]
     at: float
-    last_at: float
     reports: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     saved: list[Mapping[str, Any]] = field(default_factory=list)
     end: Mapping[str, Any] | None = None
@@ -169,9 +169,11 @@ class Model:
 
     # ---- one event ------------------------------------------------------------------------------
 
-    def take(self, event: Any, fence: int) -> None:
-        """Check one event, in the words of the ledger, and the fence of the lease it came under."""
+    def take(self, event: Any, fence: int, told: Sequence[Any] | None = None) -> None:
+        """Check one event, the fence it came under, and what its writer last told a sampler."""
         try:
+            if event.kind == "batch_opened":
+                self._check_past(told or ())
             self._take(str(event.kind), event.body, event, fence)
         except BrokenRuleError as error:
             self.broken = self.broken or error
@@ -263,8 +265,8 @@ class Model:
     def _state(self, slot: Slot) -> str:
         return slot.state(self.plan["search"]["attempts_per_trial"])
 
-    def check_past(self, past: Sequence[Any]) -> None:
-        """Check what a sampler is told for the next batch; it is told before the batch opens."""
+    def _check_past(self, past: Sequence[Any]) -> None:
+        """Check what the sampler was told for the batch that opens now."""
         batch = len(self.batches) + 1
         known = {one.number for one in self._known(batch)}
         self._must_past(len(past) == len(self.slots), "not all trials are told")
@@ -289,9 +291,7 @@ class Model:
             self._must_past(told.cost == cost, f"{told} with cost {cost}", "S9")
 
     def _must_past(self, holds: bool, sentence: str, rule: str = "S8") -> None:
-        if not holds:
-            self.broken = self.broken or BrokenRuleError(rule, f"proposal from {sentence}")
-            raise self.broken
+        self._must(rule, holds, f"proposal from {sentence}")
 
     def _batch_opened(self, body: Mapping[str, Any]) -> None:
         search, number = self.plan["search"], body["batch"]
@@ -387,7 +387,7 @@ class Model:
         self._must("S3", body["reserved_seconds"] == whole, f"{name} reserves less than {whole}")
         self._check_resume(slot, body)
         self._prefixes.add(prefix)
-        attempt = Attempt(body, self._at, self._at)
+        attempt = Attempt(body, self._at)
         self.attempts[name] = attempt
         slot.attempts.append(attempt)
 
@@ -410,7 +410,6 @@ class Model:
         self._must("S5", attempt is not None, f"{body['attempt']} was never started")
         assert attempt is not None
         self._must("S5", attempt.end is None, f"{body['attempt']} is settled and goes on")
-        attempt.last_at = self._at
         return attempt
 
     def _milestone_reported(self, body: Mapping[str, Any]) -> None:
@@ -486,7 +485,8 @@ class Model:
         name, charge = body["attempt"], body["charged_seconds"]
         reserved, elapsed = attempt.body["reserved_seconds"], self._at - attempt.at
         most = min(reserved, elapsed) + TINY
-        least = min(reserved, attempt.last_at - attempt.at) - TINY
+        # a lost worker's last word is known to its coordinator alone, but it had one lease at least
+        least = min(reserved, elapsed, LEASE_SECONDS) - TINY
         self._must("S3", charge <= most, f"{name} is charged {charge} s of {most} s")
         if body["state"] != "expired":
             least = min(reserved, elapsed) - TINY
