@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -201,10 +202,7 @@ def _show_prunes(events: tuple[Event, ...]) -> None:
         print_json(
             {
                 "revision": events[0].revision,
-                "decisions": [
-                    {name: getattr(one, name) for name in one.__dataclass_fields__}
-                    for one in decisions
-                ],
+                "decisions": [asdict(one) | {"agrees": one.agrees} for one in decisions],
                 "all_agree": not differ,
             }
         )
@@ -219,9 +217,9 @@ def _show_prunes(events: tuple[Event, ...]) -> None:
                     one.cost,
                     one.cut,
                     len(one.values),
-                    str(one.verdict),
-                    str(one.replayed),
-                    one.reason,
+                    one.verdict,
+                    one.replayed_verdict,
+                    one.fault or one.reason,
                 )
                 for one in decisions
             ],
