@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcel_assets.core.ledger import Event, Kind, Lease
+from parcel_assets.core.ledger_audit import LedgerRecord
 from parcel_assets.core.plan import Plan, PreprocessPlan, SnapshotPlan, TrainingPlan
 from parcel_assets.core.snapshot import BadRow, Label, Photo
 from parcel_assets.core.space import Scalar
@@ -83,6 +84,10 @@ class Ledger(Protocol):
 
     def events(self, revision: str, after: int = 0) -> tuple[Event, ...]:
         """Return the chain's events with a sequence above `after`."""
+        ...
+
+    def record_of(self, revision: str) -> LedgerRecord:
+        """Return all that is held of a revision, as it is and at one moment, for an audit."""
         ...
 
     def acquire(self, revision: str, purpose: str) -> Lease:
@@ -162,6 +167,17 @@ class Store(Protocol):
 
     def get_document(self, digest: str) -> Any:
         """Return a verified JSON value."""
+        ...
+
+    def leave_anchor(self, revision: str, anchor: Mapping[str, Any]) -> None:
+        """Keep where a chain stood (a core.anchor.Anchor document), once, durably and read-only.
+
+        Raises StorageError where another anchor was left at the same event.
+        """
+        ...
+
+    def anchors(self, revision: str) -> tuple[Mapping[str, Any], ...]:
+        """Return the anchors of a revision, in order of their events."""
         ...
 
     def claim_prefix(self, prefix: str, owner: Mapping[str, Any]) -> Path:
@@ -282,16 +298,20 @@ class Trainer(Protocol):
 class Engine(Protocol):
     """Starts workers, carries messages and stops workers; decides nothing and retries nothing.
 
-    A message from a worker is a JSON mapping with `kind`; the engine adds `{"kind": "lost",
-    "reason": …}` when a worker ends or can no longer speak.
+    A message from a worker is a JSON mapping with `kind`; those of one worker keep their order. The
+    engine says `{"kind": "lost", "reason": …}` once, after a worker's last message, when it ends by
+    itself or can no longer speak. A worker id is used once; one never started is a SettingError.
     """
 
     def start(self, worker_id: str, setup: Path) -> None:
-        """Start a fresh worker process on the setup document."""
+        """Start a fresh worker process on the setup document.
+
+        Raises SettingError where that is not possible; an engine that learns it later says `lost`.
+        """
         ...
 
     def send(self, worker_id: str, message: Message) -> None:
-        """Send a message; a worker that is gone is reported as lost, not raised."""
+        """Send a message without waiting; a worker that is gone is reported as lost, not raised."""
         ...
 
     def receive(self, timeout_seconds: float) -> list[tuple[str, dict[str, Any]]]:
@@ -299,11 +319,11 @@ class Engine(Protocol):
         ...
 
     def stop(self, worker_id: str) -> None:
-        """End a worker at once and wait until it is gone."""
+        """End a worker at once and wait until it is gone; nothing more is heard of it."""
         ...
 
     def close(self) -> None:
-        """End all workers."""
+        """End all workers and whatever they started; a closed engine starts no more."""
         ...
 
 
