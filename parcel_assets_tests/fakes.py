@@ -184,6 +184,7 @@ class FakeStore:
         self._objects: dict[str, tuple[bytes, str]] = {} if base is None else dict(base._objects)
         self._paths: dict[str, Path] = {} if base is None else dict(base._paths)
         self._shared = base
+        self._anchors: dict[str, dict[tuple[int, str], dict[str, Any]]] = {}
 
     def put(self, data: bytes, suffix: str = "") -> str:
         if not re.fullmatch(r"(\.[a-z0-9]{1,15})*", suffix):
@@ -244,6 +245,17 @@ class FakeStore:
                 "no JSON", expected="a document", where=digest[:8], remedy="Look what names it."
             ) from error
 
+    def leave_anchor(self, revision: str, anchor: Mapping[str, Any]) -> None:
+        key = (int(anchor["sequence"]), str(anchor["stage"]))
+        known = self._anchors.setdefault(self._plain(revision), {})
+        if known.setdefault(key, dict(anchor)) != dict(anchor):
+            raise StorageError(
+                "another anchor", expected=str(known[key]), where=revision, remedy="Restore it."
+            )
+
+    def anchors(self, revision: str) -> tuple[Mapping[str, Any], ...]:
+        return tuple(one for _, one in sorted(self._anchors.get(self._plain(revision), {}).items()))
+
     def claim_prefix(self, prefix: str, owner: Mapping[str, Any]) -> Path:
         folder = self.prefix_path(prefix)
         taken = [one for one in folder.parents if (one / self.OWNER_FILE).exists()]
@@ -256,9 +268,13 @@ class FakeStore:
         return folder
 
     def prefix_path(self, prefix: str) -> Path:
-        parts = prefix.split("/")
-        if not all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,127}", part) for part in parts):
-            raise StorageError(
-                repr(prefix), expected="plain names", where="prefix", remedy="Ask for another."
-            )
+        parts = [self._plain(part) for part in prefix.split("/")]
         return (self._folder / "attempts").joinpath(*parts)
+
+    @staticmethod
+    def _plain(name: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,127}", name):
+            raise StorageError(
+                repr(name), expected="a plain name", where="memory", remedy="Ask for another."
+            )
+        return name

@@ -20,7 +20,13 @@ from parcel_assets_tests.simulation.worker import Witness, read_header
 LEASE_SECONDS = 20.0
 TINY = 1e-5  # seconds and costs are rounded to six digits
 ENDS = {"completed", "pruned"}
-AFTER_THE_END = {"message_set_aside", "stage_recorded", "worker_refused", "attempt_quarantined"}
+AFTER_THE_END = {
+    "message_set_aside",
+    "stage_recorded",
+    "worker_refused",
+    "attempt_quarantined",
+    "contamination_replayed",
+}
 
 
 class BrokenRuleError(BaseException):
@@ -52,6 +58,8 @@ class Attempt:
     end: Mapping[str, Any] | None = None
     clean: bool = True
     late: bool = False
+    owes: str = ""  # the attempt that must be quarantined with it
+    beside: list[Mapping[str, Any]] = field(default_factory=list)  # reports off the milestones
 
     @property
     def used(self) -> bool:
@@ -166,6 +174,7 @@ class Model:
         self._fence = 0
         self._sequence = 0
         self._at = 0.0
+        self._before = 0.0
 
     # ---- one event ------------------------------------------------------------------------------
 
@@ -183,6 +192,8 @@ class Model:
         self._must("S5", fence >= self._fence, f"fence {fence} writes after {self._fence}")
         self._must("S5", event.sequence == self._sequence + 1, f"event {event.sequence} is no next")
         self._must("S3", event.at_seconds >= self._at, "the ledger's clock runs backwards")
+        if event.at_seconds > self._at:
+            self._before = self._at  # events of one transaction have one time
         self._fence, self._sequence, self._at = fence, event.sequence, event.at_seconds
         if self.ended is not None:
             self._must("end", kind in AFTER_THE_END, f"{kind} after the search ended")
@@ -352,15 +363,13 @@ class Model:
     def _verify(self, attempt: Attempt) -> None:
         """Check that nothing speaks against an attempt when its batch closes."""
         name = attempt.body["attempt"]
-        other = self._witness.contaminated.get(name)
+        evidence = self._witness.contaminated.get(name)
         if not attempt.clean:
-            if other:
-                known = self.attempts[other]
-                self._must(
-                    "S6", not known.clean or not known.saved, f"{name} alone is quarantined: {other}"
-                )
+            if attempt.owes:
+                other = self.attempts[attempt.owes]
+                self._must("S6", not other.clean, f"{name} alone is quarantined: {attempt.owes}")
             return
-        self._must("S6", other is None, f"{name} is contaminated ({other}) and counts")
+        self._must("S6", evidence is None, f"{name} is contaminated ({evidence}) and counts")
         for saved in attempt.saved:
             path = self._folder / attempt.body["prefix"] / saved["file"]
             whole = path.is_file() and sha256(path.read_bytes()) == saved["checkpoint"]
@@ -415,6 +424,13 @@ class Model:
     def _milestone_reported(self, body: Mapping[str, Any]) -> None:
         attempt, step = self._open(body), body["step"]
         name, training = body["attempt"], self.plan["training"]
+        if step not in training["milestones"]:
+            inside = 0 < step < training["steps"]
+            self._must("S7", inside, f"{name} reports step {step} of {training['steps']}")
+            judged = body["verdict"] == "not comparable"
+            self._must("S7", judged, f"{name} is judged at {step}, which is no milestone")
+            attempt.beside.append(body)
+            return
         due = [
             one
             for one in training["milestones"]
@@ -485,11 +501,12 @@ class Model:
         name, charge = body["attempt"], body["charged_seconds"]
         reserved, elapsed = attempt.body["reserved_seconds"], self._at - attempt.at
         most = min(reserved, elapsed) + TINY
-        # a lost worker's last word is known to its coordinator alone, but it had one lease at least
-        least = min(reserved, elapsed, LEASE_SECONDS) - TINY
+        # a charge is told after whatever was said before it
+        least = min(reserved, self._before - attempt.at)
+        if body["state"] == "expired":
+            least = min(least, LEASE_SECONDS)
+        least -= TINY
         self._must("S3", charge <= most, f"{name} is charged {charge} s of {most} s")
-        if body["state"] != "expired":
-            least = min(reserved, elapsed) - TINY
         self._must("S3", charge >= least, f"{name} is charged {charge} s, less than {least} s")
         attempt.end = body
         purpose = body["purpose"]
@@ -521,6 +538,12 @@ class Model:
         self._must("S6", attempt.end is not None, f"{body['attempt']} is quarantined and open")
         self._must("S6", attempt.clean, f"{body['attempt']} is quarantined twice")
         attempt.clean = False
+        evidence = self._witness.contaminated.get(body["attempt"])
+        other = None if evidence is None else self.attempts.get(evidence.other)
+        if evidence is not None and other is not None:
+            saved = {one["checkpoint"] for one in other.saved}
+            if not evidence.digest or evidence.digest in saved:
+                attempt.owes = evidence.other
         slot = self._by_trial[attempt.body["subject"]]
         attempt.late = slot.batch in self.closed
 

@@ -38,13 +38,20 @@ class SavedCheckpoint:
     origin: str
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a theft left behind: who else is involved, and what alone names it (empty: a file)."""
+
+    other: str = ""  # empty where nothing names anybody
+    digest: str = ""  # of the checkpoint named as parent
+
+
 @dataclass(slots=True)
 class Witness:
     """What really happened, as only the simulation knows; the coordinator never sees it."""
 
     misfits: dict[str, str] = field(default_factory=dict)  # worker id -> what is wrong with it
-    # attempt that left evidence -> the other attempt involved, "" where nothing names it
-    contaminated: dict[str, str] = field(default_factory=dict)
+    contaminated: dict[str, "Evidence"] = field(default_factory=dict)  # by attempt
     checkpoints: list[SavedCheckpoint] = field(default_factory=list)
 
 
@@ -347,18 +354,16 @@ class SimulatedWorker:
             if digest_bytes(content) == victim.digest:  # a torn file is no evidence
                 (self.folder / name).write_bytes(content)
                 self.origin = victim.origin
-                self.witness.contaminated[own] = victim.attempt
-                if name == victim.path.name:
-                    # its own checkpoint of that step would cover the evidence
-                    self.step, self.parent = 0, None
-                    (self.folder / "first.safetensors").write_bytes(content)
+                self.witness.contaminated[own] = Evidence(victim.attempt)
+                # its own checkpoint of that step may cover the evidence
+                (self.folder / "first.safetensors").write_bytes(content)
         elif chance.strikes("theft by parent"):
             self.origin, self.step, self.parent = victim.origin, 1, victim.digest
-            self.witness.contaminated[own] = victim.attempt
+            self.witness.contaminated[own] = Evidence(victim.attempt, victim.digest)
             self._checkpoint()
         elif chance.strikes("forged lineage"):
             self.origin, self.step = victim.origin, 1
-            self.witness.contaminated[own] = ""
+            self.witness.contaminated[own] = Evidence()
             self._checkpoint(**chance.random.choice([
                 {"parent_checkpoint": NOBODY},
                 {"subject": victim.subject},
@@ -368,13 +373,13 @@ class SimulatedWorker:
         elif chance.strikes("foreign file"):
             path = victim.path.with_name(chance.random.choice([victim.path.name, "new.safetensors"]))
             write_checkpoint(path, self._lineage(), self.origin)
-            self.witness.contaminated[victim.attempt] = own
+            self.witness.contaminated[victim.attempt] = Evidence(own)
         elif chance.strikes("stolen marker"):
             self._mark(victim.path.parent, canonical_json(owner_of("spring", own, "another")))
-            self.witness.contaminated[victim.attempt] = own
+            self.witness.contaminated[victim.attempt] = Evidence(own)
         elif chance.strikes("torn marker"):
             self._mark(victim.path.parent, b'{"revi')
-            self.witness.contaminated[victim.attempt] = ""
+            self.witness.contaminated[victim.attempt] = Evidence()
 
     @staticmethod
     def _mark(folder: Path, content: bytes) -> None:

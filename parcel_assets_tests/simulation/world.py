@@ -16,6 +16,7 @@ from parcel_assets.core.errors import (
     HoldError,
     IdentityError,
     LeaseHeldError,
+    NoWorkerError,
     SettingError,
     StaleFenceError,
 )
@@ -47,7 +48,7 @@ from parcel_assets_tests.simulation.worker import IDENTITY, Witness
 
 RUNS_MAXIMUM = 120
 # what ends a run and is mended by running again
-GIVES_UP = (SettingError, IdentityError, LeaseHeldError, StaleFenceError, HoldError)
+GIVES_UP = (SettingError, NoWorkerError, IdentityError, LeaseHeldError, StaleFenceError, HoldError)
 
 _USUAL: dict[str, Any] = {
     "search__budget_trials": 14,
@@ -312,8 +313,8 @@ class World:
         """Compare with the undisturbed table where the design promises the same one (S8)."""
         quiet = undisturbed(self.plan_name)
         spent = {"failed", "quarantined"}
-        used_up = [(row[0], row[1]) for row in outcome.table if row[1] in spent]
-        expected = [(row[0], row[1]) for row in quiet.table if row[1] in spent]
+        used_up = [row for row in outcome.table if row[1] in spent]
+        expected = [row for row in quiet.table if row[1] in spent]
         excused = self.model.late or self.model.limit_reached or used_up != expected
         if excused or "cap" in {outcome.ended, quiet.ended}:
             return False
