@@ -290,7 +290,7 @@ class Dispatcher:
                 self.pool.lose(worker_id, {"reason": attempts[flight.record.attempt]})
 
     def _watch(self) -> None:
-        """Give up workers that fell silent or are stuck, and stop attempts that used up their reservation."""
+        """Give up workers that are silent or stuck, and stop attempts past their reservation."""
         for worker, reason in self.pool.given_up():
             self.engine.stop(worker.worker_id)
             self._lose(worker, {"reason": reason})

@@ -23,7 +23,9 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.seed is not None:
         outcome = simulate(asked.seed)
-        print(f"seed {asked.seed}: plan {outcome.plan!r} ended {outcome.ended} in {outcome.runs} runs")
+        print(
+            f"seed {asked.seed}: plan {outcome.plan!r} ended {outcome.ended} in {outcome.runs} runs"
+        )
         print(f"what struck: {dict(outcome.struck)}")
         return 0
     total, began = Tally(range(asked.first, asked.first + asked.seeds)), time.monotonic()

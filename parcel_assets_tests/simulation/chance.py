@@ -66,7 +66,9 @@ class Chance:
     def __init__(self, seed: int, faults: Sequence[str] | None = None) -> None:
         self.random = random.Random(seed)
         if faults is None:
-            of_coordinators = self.random.sample(COORDINATOR_FAULTS, self.random.choice([0, 1, 2, 4]))
+            of_coordinators = self.random.sample(
+                COORDINATOR_FAULTS, self.random.choice([0, 1, 2, 4])
+            )
             of_workers = self.random.sample(WORKER_FAULTS, self.random.choice([0, 1, 2, 4, 8]))
             faults = [*of_coordinators, *of_workers]
         self.rates = {fault: self.random.choice([0.03, 0.1, 0.3]) for fault in faults}

@@ -110,8 +110,8 @@ class SimulatedEngine:
         if len(said) > 1 and chance.strikes("reorder"):
             chance.random.shuffle(said)
         heard: Heard = []
-        for message in said:
-            kind = message["kind"]
+        for true in said:
+            message, kind = true, true["kind"]
             if kind == "alive":
                 heard.append((worker_id, message))
                 continue

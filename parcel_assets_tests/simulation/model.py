@@ -140,9 +140,9 @@ class Costs:
         best = math.inf
         for threshold in [*np.unique(scores), np.inf]:
             review = scores >= threshold
-            total = self._miss * (damaged & ~review).sum() + self._needless * (
-                review & ~damaged
-            ).sum()
+            total = (
+                self._miss * (damaged & ~review).sum() + self._needless * (review & ~damaged).sum()
+            )
             best = min(best, float(total))
         return best * 1000 / len(scores)
 

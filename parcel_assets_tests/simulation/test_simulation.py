@@ -6,10 +6,9 @@ from multiprocessing import get_context
 
 import pytest
 
-from parcel_assets_tests.simulation.chance import FAULTS
+from parcel_assets_tests.simulation.chance import FAULTS, Chance
 from parcel_assets_tests.simulation.runs import Tally, try_seeds
 from parcel_assets_tests.simulation.world import PLANS, World, simulate, undisturbed
-from parcel_assets_tests.simulation.chance import Chance
 
 SEEDS = 2_000
 BATCH = 100

@@ -6,7 +6,6 @@ checkpoint reports that trial's values, which look as good as its own.
 
 import functools
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -364,14 +363,20 @@ class SimulatedWorker:
         elif chance.strikes("forged lineage"):
             self.origin, self.step = victim.origin, 1
             self.witness.contaminated[own] = Evidence()
-            self._checkpoint(**chance.random.choice([
-                {"parent_checkpoint": NOBODY},
-                {"subject": victim.subject},
-                {"attempt": victim.attempt},
-                {"step": "7"},
-            ]))
+            self._checkpoint(
+                **chance.random.choice(
+                    [
+                        {"parent_checkpoint": NOBODY},
+                        {"subject": victim.subject},
+                        {"attempt": victim.attempt},
+                        {"step": "7"},
+                    ]
+                )
+            )
         elif chance.strikes("foreign file"):
-            path = victim.path.with_name(chance.random.choice([victim.path.name, "new.safetensors"]))
+            path = victim.path.with_name(
+                chance.random.choice([victim.path.name, "new.safetensors"])
+            )
             write_checkpoint(path, self._lineage(), self.origin)
             self.witness.contaminated[victim.attempt] = Evidence(own)
         elif chance.strikes("stolen marker"):
@@ -385,7 +390,7 @@ class SimulatedWorker:
     def _mark(folder: Path, content: bytes) -> None:
         marker = folder / OWNER_FILE
         if marker.exists():
-            os.chmod(marker, 0o644)
+            marker.chmod(0o644)
         marker.write_bytes(content)
 
 

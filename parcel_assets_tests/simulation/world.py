@@ -32,9 +32,8 @@ from parcel_assets.steps.dispatch_desk import Labels
 from parcel_assets.steps.search import run_trial_batches
 from parcel_assets_tests.fake_training import FakeSampler
 from parcel_assets_tests.fakes import FakeLedger, FakeStore
-from parcel_assets_tests.search_world import REVISION
+from parcel_assets_tests.search_world import REVISION, small_plan
 from parcel_assets_tests.search_world import World as Preparation
-from parcel_assets_tests.search_world import small_plan
 from parcel_assets_tests.simulation.chance import Chance
 from parcel_assets_tests.simulation.engine import SimulatedEngine
 from parcel_assets_tests.simulation.model import BrokenRuleError, Model
@@ -57,7 +56,12 @@ _USUAL: dict[str, Any] = {
     # a stall must not be taken for a trial that reached its limit
     "search__trial_seconds_maximum": 3000.0,
     "search__cap_accelerator_hours": 200.0,
-    "training": {"steps": 7, "batch_photos": 8, "milestones": [2, 5, 7], "checkpoint_every_steps": 3},
+    "training": {
+        "steps": 7,
+        "batch_photos": 8,
+        "milestones": [2, 5, 7],
+        "checkpoint_every_steps": 3,
+    },
 }
 # Plans whose searches end in every way that there is.
 PLANS: dict[str, Mapping[str, Any]] = {
@@ -80,8 +84,7 @@ PLANS: dict[str, Mapping[str, Any]] = {
         "purpose": "every configuration gives nan",
         "search__budget_trials": 5,
     },
-    "limit": _USUAL
-    | {"search__trial_seconds_maximum": 30.0, "search__cap_accelerator_hours": 1.0},
+    "limit": _USUAL | {"search__trial_seconds_maximum": 30.0, "search__cap_accelerator_hours": 1.0},
     # room for three reservations, and for eight trials or so
     "cap": _USUAL
     | {
@@ -97,7 +100,7 @@ PLANS: dict[str, Mapping[str, Any]] = {
     "redrawn": _USUAL | {"search__equal_configurations": "redraw"},
 }
 DISTINCT = {"space": 8}  # plan -> configurations that its sampler knows
-_JUDGED: dict[tuple[str, int, bytes], tuple[float | None, float | None]] = {}
+_JUDGED: dict[tuple[Any, str, int, bytes], tuple[float | None, float | None]] = {}
 _OFTEN = ("usual", "many attempts", *PLANS)
 
 
@@ -157,7 +160,7 @@ def _remembered_costs() -> Iterator[None]:
     measure = Labels.judge
 
     def judge(labels: Labels, step: int, content: bytes) -> tuple[float | None, float | None]:
-        key = (labels._plan.digest, step, content)
+        key = (measure, labels._plan.digest, step, content)
         if key not in _JUDGED:
             _JUDGED[key] = measure(labels, step, content)
         return _JUDGED[key]
@@ -219,11 +222,10 @@ class World:
                 same = events == len(self.ledger.events(REVISION))
                 self._require("S5", same, "a coordinator without the lease writes")
                 self.clock.machine_seconds += 30.0
-        except (Exception, BrokenRuleError) as error:
+        finally:
             # what the coordinator says of an event that the model refused comes later
-            raise self.model.broken or error from None
-        if self.model.broken is not None:
-            raise self.model.broken
+            if self.model.broken is not None:
+                raise self.model.broken
 
     def _bury(self, coordinator: "_Coordinator") -> None:
         """Let the machine be the same one, where the dead are known, or another."""
@@ -278,7 +280,7 @@ class World:
                 row.number,
                 str(row.state),
                 row.configuration,
-                {step: cost for step, cost in row.costs.items()},
+                dict(row.costs),
                 row.scores,
             ]
             for row in rows
@@ -319,7 +321,10 @@ class World:
         if excused or "cap" in {outcome.ended, quiet.ended}:
             return False
         same = (outcome.digest, outcome.table) == (quiet.digest, quiet.table)
-        first = next((pair for pair in zip(outcome.table, quiet.table, strict=True) if pair[0] != pair[1]), None)
+        first = next(
+            (pair for pair in zip(outcome.table, quiet.table, strict=True) if pair[0] != pair[1]),
+            None,
+        )
         self._require("S8", same, f"the table differs from the undisturbed one: {first}")
         return True
 
@@ -378,9 +383,7 @@ def undisturbed(plan: str) -> Outcome:
     return World(-1, chance=Chance(0, []), plan=plan, workers=1).search()
 
 
-def simulate(
-    seed: int, *, faults: Sequence[str] | None = None, plan: str | None = None
-) -> Outcome:
+def simulate(seed: int, *, faults: Sequence[str] | None = None, plan: str | None = None) -> Outcome:
     """Run one seed's world to its end; raises BrokenRuleError at the first rule that breaks."""
     chance = Chance(seed, faults)
     drawn = chance.random.choice(_OFTEN)
