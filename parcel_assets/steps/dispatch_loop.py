@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from parcel_assets.core.attempts import AttemptRecord
 from parcel_assets.core.errors import CheckpointError, ReportError, SettingError
 from parcel_assets.core.ledger import Kind
-from parcel_assets.core.lineage import owner_of
+from parcel_assets.core.lineage import owner_of, training_digest
 from parcel_assets.core.messages import (
     MESSAGES,
     AttemptMessage,
@@ -119,10 +119,11 @@ class Dispatcher:
             worker_id=worker.worker_id,
             fence=desk.lease.fence,
             # the chain's digest keeps a new ledger over an old store from meeting old prefixes
-            prefix=f"{desk.revision}-{state.chain_digest[:8]}/{attempt}",
+            prefix=f"{desk.revision.lower()}-{state.chain_digest[:8]}/{attempt}",
             reserved_seconds=desk.plan.search.trial_seconds_maximum,
             resume_step=resume["step"] if resume else 0,
             parent_checkpoint=resume["checkpoint"] if resume else None,
+            training=training_digest(task.configuration, task.seed),
         )
         desk.record((Kind.ATTEMPT_STARTED, started.document()))
         owner = owner_of(desk.revision, attempt, task.subject)
@@ -269,14 +270,15 @@ class Dispatcher:
         )
         self.pool.lose(worker.worker_id, {"reason": reason})
 
-    def quarantine(self, attempts: Mapping[str, str]) -> None:
-        """Quarantine all attempts involved; workers that still run one are stopped."""
-        self.desk.record(*quarantine_entries(self.desk, attempts))
+    def quarantine(self, attempts: Mapping[str, str], found_by: str = "a report") -> None:
+        """Quarantine all attempts involved; workers that still run one are stopped first."""
+        self.desk.record(*quarantine_entries(self.desk, attempts, found_by))
         for worker_id, flight in tuple(self._flights.items()):
             if flight.record.attempt in attempts:
                 self.engine.stop(worker_id)
                 del self._flights[worker_id]
                 self.pool.lose(worker_id, {"reason": attempts[flight.record.attempt]})
+        self.desk.set_aside_quarantined()
 
     def _watch(self) -> None:
         """Give up workers that fell silent, and stop attempts that used up their reservation."""

@@ -234,6 +234,7 @@ class _Attempt:
     def at_milestone(self, step: int, photos_seen: int, scores: Scores) -> bool:
         """Report the scores and wait for the verdict."""
         self.step = step
+        self._require_own_prefix()
         content = pack_scores(scores)
         name = f"scores-{step}.f4"
         (self.prefix / name).write_bytes(content)
@@ -253,6 +254,7 @@ class _Attempt:
     def at_checkpoint(self, step: int, save: Callable[[Path, Mapping[str, str]], None]) -> None:
         """Save a checkpoint below the prefix, its lineage inside, and report it."""
         self.step = step
+        self._require_own_prefix()
         name = f"checkpoint-{step}.safetensors"
         lineage = lineage_of(
             revision=self.worker.setup.revision,
