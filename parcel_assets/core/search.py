@@ -37,6 +37,7 @@ class SearchState(History):
         self.head = ""  # digest of the newest event taken in
         self.chain_digest = ""  # of the chain's first event: names this ledger's own chain
         self.ended: str | None = None
+        self.closed: str | None = None  # why a person ended the search for good
         self.paused: str | None = None  # why no worker was left, until one is admitted again
         self.batches: dict[int, Batch] = {}
         self.closed_batches: set[int] = set()
@@ -132,6 +133,9 @@ class SearchState(History):
 
     def _selection_frozen(self, body: Mapping[str, Any], _at: float) -> None:
         self.selected.add(str(body["trial"]))
+
+    def _search_closed(self, body: Mapping[str, Any], _at: float) -> None:
+        self.closed = str(body["words"])
 
     def _search_paused(self, body: Mapping[str, Any], _at: float) -> None:
         self.paused = str(body["reason"])
@@ -270,6 +274,7 @@ _HANDLERS = {
     Kind.BATCH_CLOSED: SearchState._batch_closed,
     Kind.CONTAMINATION_REPLAYED: SearchState._contamination_replayed,
     Kind.SEARCH_ENDED: SearchState._search_ended,
+    Kind.SEARCH_CLOSED: SearchState._search_closed,
     Kind.SEARCH_PAUSED: SearchState._search_paused,
     Kind.SELECTION_FROZEN: SearchState._selection_frozen,
     Kind.HOLDOUT_EVALUATED: SearchState._holdout_evaluated,

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcel_assets.core.attempts import AttemptRecord
+from parcel_assets.core.columns import shipment_codes
 from parcel_assets.core.errors import CheckpointError, SplitError
 from parcel_assets.core.evidence import SplitBody
 from parcel_assets.core.ledger import Kind, Lease
@@ -20,14 +21,9 @@ from parcel_assets.core.lineage import is_below_prefix
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.ports import Pixels, Ports
 from parcel_assets.core.search import SearchState, fold_search
-from parcel_assets.core.statistics import (
-    Costs,
-    choose_threshold,
-    estimate_cost,
-    review_decisions,
-    shipment_codes,
-)
+from parcel_assets.core.statistics import Costs, estimate_cost
 from parcel_assets.core.table import unpack_scores
+from parcel_assets.core.thresholds import choose_threshold, review_decisions
 from parcel_assets.steps.dispatch_lineage import PrefixReader, set_aside_quarantined
 from parcel_assets.steps.worker import PARTS, milestone_rows, subset_digests
 

@@ -57,10 +57,12 @@ def quarantine_clashes(desk: Desk, records: list[AttemptRecord], found_by: str) 
 def needs_repair(chain: Chain) -> bool:
     """Say whether contamination found late waits for reruns and for its replay.
 
-    Once the holdout is open nothing is trained any more (H7): then only a person ends the hold.
+    Once the holdout is open (H7), or a person closed the search, nothing is trained any more.
     """
-    opened = any(event.kind == Kind.HOLDOUT_OPENED for event in chain.events)
-    return not opened and bool(unreplayed(fold_search(chain.plan, chain.events)))
+    over = {Kind.HOLDOUT_OPENED, Kind.SEARCH_CLOSED}
+    if any(event.kind in over for event in chain.events):
+        return False
+    return bool(unreplayed(fold_search(chain.plan, chain.events)))
 
 
 def replay_entries(desk: Desk) -> list[Entry]:
@@ -81,8 +83,8 @@ class Repair:
         self.dispatcher: Dispatcher | None = None
 
     def finished(self) -> bool:
-        """Say whether every late quarantine was replayed."""
-        return not unreplayed(self.desk.state)
+        """Say whether every late quarantine was replayed, or a person closed the search."""
+        return self.desk.state.closed is not None or not unreplayed(self.desk.state)
 
     def advance(self) -> None:
         """Once no trial can run again: verify every lineage anew, then replay."""

@@ -4,12 +4,15 @@ Every rule is asked of `core`; this file only carries out what is decided and re
 ledger after any kill. Its evidence says how the search went; the ledger has every detail.
 """
 
+from contextlib import suppress
+
 from parcel_assets.core.attempts import AttemptRecord
-from parcel_assets.core.errors import AdmissionError
+from parcel_assets.core.errors import AdmissionError, LedgerError
 from parcel_assets.core.evidence import SearchBody
 from parcel_assets.core.identity import first_difference_of
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.ports import Ports
+from parcel_assets.core.search import fold_search
 from parcel_assets.core.search_batches import (
     SETTLED,
     batches_to_close,
@@ -22,7 +25,7 @@ from parcel_assets.core.search_charges import Room, room_for
 from parcel_assets.core.search_rules import end_reason, next_trial
 from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.core.trial import Batch
-from parcel_assets.steps.admission import open_stage
+from parcel_assets.steps.admission import leased, load_chain, open_stage
 from parcel_assets.steps.dispatch_desk import Desk
 from parcel_assets.steps.dispatch_lineage import clashes_of
 from parcel_assets.steps.dispatch_loop import Dispatcher
@@ -59,6 +62,33 @@ def _workers(desk: Desk) -> int:
     """Return how many workers the slots that are not settled can use."""
     settled = sum(desk.state.trials_by_state.get(str(one), 0) for one in SETTLED)
     return max(1, min(desk.ports.workers, desk.plan.search.budget_trials - settled))
+
+
+def close_search(revision: str, ports: Ports, *, reason: str) -> None:
+    """End a search for good, under the lease; closing it again changes nothing.
+
+    Raises LedgerError without a reason, without a plan, or once the holdout was opened (H7);
+    LeaseHeldError while a live process works on the revision.
+    """
+    words = reason.strip()
+    if not words:
+        raise LedgerError(
+            "no reason",
+            expected="a person's reason, which the ledger keeps",
+            where=f"close of {revision}",
+            remedy="Say why: `--reason TEXT`.",
+        )
+    with leased(ports, revision, "close") as lease:
+        chain = load_chain(revision, ports)
+        state = fold_search(chain.plan, chain.events)
+        if state.closed is None:
+            if Stage.SPLIT in chain.evidence:
+                desk = Desk(chain.plan, chain.plan_digest, lease, ports, chain.split)
+                settle_leftovers(desk, "the search was closed")
+            ended = [] if state.ended else [(Kind.SEARCH_ENDED, {"reason": "closed"})]
+            ports.ledger.append(lease, [*ended, (Kind.SEARCH_CLOSED, {"words": words})])
+    with suppress(AdmissionError):  # before the split there is no search to leave evidence of
+        run_trial_batches(revision, ports)  # it has ended: only its evidence is left
 
 
 def _freeze_identity(desk: Desk) -> None:
