@@ -31,7 +31,9 @@ class Kind(StrEnum):
     ATTEMPT_QUARANTINED = "attempt_quarantined"  # attempt, subject, reason
     MESSAGE_SET_ASIDE = "message_set_aside"  # a late, stale or impossible message, kept as evidence
     BATCH_CLOSED = "batch_closed"  # batch
-    SEARCH_ENDED = "search_ended"  # reason: budget | cap | space | failed | closed
+    # reason: budget | cap | space | pruned | failed | closed (then also `words`, a person's own)
+    SEARCH_ENDED = "search_ended"
+    SEARCH_PAUSED = "search_paused"  # reason; this run had no worker left, the next one goes on
 
     SELECTION_FROZEN = "selection_frozen"  # trial, threshold, ranking (trial ids), informed_by
     DECISION_RECORDED = "decision_recorded"  # see core.trial.Decision
@@ -53,6 +55,7 @@ CLOSED_BY_OPENING = frozenset(
         Kind.CHECKPOINT_SAVED,
         Kind.BATCH_CLOSED,
         Kind.SEARCH_ENDED,
+        Kind.SEARCH_PAUSED,
         Kind.SELECTION_FROZEN,
         Kind.DECISION_RECORDED,
         Kind.HOLDOUT_SEALED,

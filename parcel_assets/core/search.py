@@ -34,6 +34,7 @@ class SearchState(History):
         self.head = ""  # digest of the newest event taken in
         self.chain_digest = ""  # of the chain's first event: names this ledger's own chain
         self.ended: str | None = None
+        self.paused: str | None = None  # why no worker was left, until one is admitted again
         self.batches: dict[int, Batch] = {}
         self.closed_batches: set[int] = set()
         self.trials: dict[int, SubjectRecord] = {}  # by trial number
@@ -55,6 +56,9 @@ class SearchState(History):
 
     def _opened(self, body: Mapping[str, Any], _at: float) -> None:
         self.identity = {str(key): str(value) for key, value in body["identity"].items()}
+
+    def _worker_admitted(self, _body: Mapping[str, Any], _at: float) -> None:
+        self.paused = None
 
     def _batch_opened(self, body: Mapping[str, Any], _at: float) -> None:
         batch = Batch.model_validate(body)
@@ -104,7 +108,10 @@ class SearchState(History):
         self.closed_batches.add(int(body["batch"]))
 
     def _search_ended(self, body: Mapping[str, Any], _at: float) -> None:
-        self.ended = str(body["reason"])
+        self.ended, self.paused = str(body["reason"]), None
+
+    def _search_paused(self, body: Mapping[str, Any], _at: float) -> None:
+        self.paused = str(body["reason"])
 
     def _holdout_evaluated(self, body: Mapping[str, Any], _at: float) -> None:
         charged = self.charged_seconds_by_purpose
@@ -225,6 +232,7 @@ class SearchState(History):
 
 _HANDLERS = {
     Kind.SEARCH_OPENED: SearchState._opened,
+    Kind.WORKER_ADMITTED: SearchState._worker_admitted,
     Kind.BATCH_OPENED: SearchState._batch_opened,
     Kind.ATTEMPT_STARTED: SearchState._attempt_started,
     Kind.MILESTONE_REPORTED: SearchState._milestone_reported,
@@ -233,6 +241,7 @@ _HANDLERS = {
     Kind.ATTEMPT_QUARANTINED: SearchState._attempt_quarantined,
     Kind.BATCH_CLOSED: SearchState._batch_closed,
     Kind.SEARCH_ENDED: SearchState._search_ended,
+    Kind.SEARCH_PAUSED: SearchState._search_paused,
     Kind.HOLDOUT_EVALUATED: SearchState._holdout_evaluated,
 }
 

@@ -167,16 +167,25 @@ def cut_table(plan: Plan, state: SearchState, batch: int) -> tuple[Cut, ...]:
 
 def _cut(plan: Plan, state: SearchState, step: int, keep: float, known: int) -> Cut:
     values = tuple(_values_at(state, step, known))
+    return cut_from_values(plan, step, keep, values, guard=_guard(plan, state, step, known))
+
+
+def cut_from_values(
+    plan: Plan,
+    step: int,
+    keep: float,
+    values: tuple[tuple[int, float], ...],
+    *,
+    guard: str | None,
+) -> Cut:
+    """Return the cut that the plan's rule makes of comparable values; `guard` says why none."""
     needed = plan.pruning.minimum_comparable
-    reason = None
     if keep >= 1:
-        reason = "the plan keeps every trial here"
+        guard = "the plan keeps every trial here"
     elif len(values) < needed:
-        reason = f"{len(values)} of {needed} values needed for a comparison"
-    else:
-        reason = _guard(plan, state, step, known)
-    if reason is not None:
-        return Cut(step=step, cut_cost=None, reason=reason, values=values)
+        guard = f"{len(values)} of {needed} peers at step {step}"
+    if guard is not None:
+        return Cut(step=step, cut_cost=None, reason=guard, values=values)
     # the smallest number of trials that is at least the fraction to keep; ties go on
     place = max(1, math.ceil(keep * len(values) - 1e-9))
     cut = sorted(cost for _, cost in values)[place - 1]

@@ -80,6 +80,8 @@ def verdict_of(
 
     A value is only ever compared at its own step with the frozen cut of its batch (S7).
     """
+    if step not in plan.training.milestones:
+        return Verdict.NOT_COMPARABLE, f"step {step} is no milestone of the plan"
     if cost is None:
         return Verdict.STOP, "the scores give no finite cost"
     trial = state.subjects[subject].trial
@@ -90,7 +92,7 @@ def verdict_of(
     elif step == plan.training.steps:
         return Verdict.CONTINUE, "the last milestone"
     elif cut is None:
-        reason = f"step {step} is no milestone of the plan"
+        reason = f"the batch has no cut at step {step}"
     elif trial.number <= plan.pruning.warm_up_trials:
         reason = "a warm-up trial is never pruned"
     elif cut.cut_cost is None:

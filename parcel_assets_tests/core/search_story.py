@@ -94,7 +94,14 @@ class Story:
         )
         return name
 
-    def report(self, attempt: str, step: int, cost: float | None, scores: str = "") -> None:
+    def report(
+        self,
+        attempt: str,
+        step: int,
+        cost: float | None,
+        scores: str = "",
+        verdict: tuple[str, str] = ("continue", ""),
+    ) -> None:
         self.tell(
             Kind.MILESTONE_REPORTED,
             attempt=attempt,
@@ -105,8 +112,8 @@ class Story:
             scores=scores or f"{attempt}@{step}",
             cost_per_1000=cost,
             threshold=None if cost is None else 0.5,
-            verdict="continue",
-            reason="",
+            verdict=verdict[0],
+            reason=verdict[1],
         )
 
     def checkpoint(
