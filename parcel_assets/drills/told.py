@@ -5,7 +5,7 @@ from parcel_assets.core.trial import AttemptState
 from parcel_assets.drills.judge import Scene
 from parcel_assets.drills.records import Report
 
-WORDS_MAXIMUM = 220
+WORDS_MAXIMUM = 300
 LINES_MAXIMUM = 12
 
 
@@ -17,7 +17,7 @@ def tell_ledger(report: Report, scene: Scene) -> None:
         if words is not None and event.sequence > first.sequence:
             after = max(0.0, event.at_seconds - first.at_seconds)
             line = f"event {event.sequence}, {after:.1f} s after: {words}"
-            report.detected.append(line[:WORDS_MAXIMUM])
+            report.detected.append(_cut(line))
     _shorten(report.detected)
     for subject in scene.state.subjects.values():
         lost = [one for one in subject.attempts if one.state not in _GOOD]
@@ -33,6 +33,10 @@ def tell_ledger(report: Report, scene: Scene) -> None:
 
 
 _GOOD = {AttemptState.COMPLETED, AttemptState.PRUNED}
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= WORDS_MAXIMUM else f"{line[: WORDS_MAXIMUM - 1]}…"
 
 
 def _shorten(lines: list[str]) -> None:
