@@ -102,6 +102,15 @@ class LightningTrainer:
             save_network(save_model, network, task)
         return between.step
 
+    def rehearse(
+        self, training: TrainingPlan, preprocess: PreprocessPlan, pixels: Pixels
+    ) -> tuple[Images, int]:
+        """Return photos as networks get them, without augmentation, and the threads in force."""
+        settle_process(training.threads_per_trial)
+        at_side = self._sides.at_side(pixels, preprocess.image_size_pixels)
+        images = Normalisation(preprocess, at_side.shape[1]).images(np.array(at_side))
+        return images.numpy(), torch.get_num_threads()
+
     def score(self, model: Path, pixels: Pixels) -> Scores:
         """Return the damage score in 0..1 of each photo, (N,) float32, under saved weights.
 

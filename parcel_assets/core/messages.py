@@ -42,9 +42,11 @@ class FinishedMessage(AttemptMessage):
 
 
 class FailedMessage(AttemptMessage):
-    """The attempt failed: by its own fault, or for want of what the operator must mend."""
+    """The attempt failed: by its own fault, for want of what the operator must mend, or because
+    the worker no longer is what it was admitted as.
+    """
 
-    category: Literal["own", "setting"]
+    category: Literal["own", "setting", "identity"]
     error: dict[str, Any]
 
 
