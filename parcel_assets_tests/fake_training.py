@@ -91,7 +91,7 @@ class FakeTrainer:
     def rehearse(
         self, training: TrainingPlan, preprocess: PreprocessPlan, pixels: Pixels
     ) -> tuple[Images, int]:
-        images = pixels.astype(np.float32).transpose(0, 3, 1, 2) / 255
+        images = (pixels.transpose(0, 3, 1, 2) / 255).astype(np.float32)
         for channel, mean in enumerate(preprocess.mean):
             images[:, channel] -= np.float32(mean)
             images[:, channel] /= np.float32(preprocess.standard_deviation[channel])

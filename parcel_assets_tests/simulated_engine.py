@@ -13,13 +13,13 @@ import numpy as np
 
 from parcel_assets.core.codec import derive_seed, digest_bytes
 from parcel_assets.core.identity import identity_digest
-from parcel_assets.core.ledger import Event, Kind, Lease
 from parcel_assets.core.identity_data import (
     answer_challenge,
     challenged_pixels,
     planned_images,
     sketch_images,
 )
+from parcel_assets.core.ledger import Event, Kind, Lease
 from parcel_assets.core.lineage import lineage_of
 from parcel_assets.core.ports import Scores
 from parcel_assets.core.split import milestone_rows, subset_digests

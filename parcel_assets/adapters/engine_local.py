@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from parcel_assets.core.errors import SettingError
+from parcel_assets.core.messages import read_message
 from parcel_assets.core.ports import Message
 
 COMMAND = (sys.executable, "-m", "parcel_assets.worker")
@@ -177,13 +178,8 @@ class LocalEngine:
 
 def _message(line: bytes) -> dict[str, Any] | None:
     """Return a line as a message; None where it is none, or speaks as only the engine may."""
-    try:
-        message = json.loads(line)
-    except ValueError:
-        return None
-    if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
-        return None
-    return None if message["kind"] == "lost" else message
+    message = read_message(line)
+    return None if message is None or message["kind"] == "lost" else message
 
 
 def _tail(worker: _Worker) -> str:

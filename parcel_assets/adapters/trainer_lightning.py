@@ -35,10 +35,12 @@ from parcel_assets.adapters.network_weights import (
     save_network,
     settle_process,
 )
-from parcel_assets.adapters.trainer_batches import SideCache, StepBatches, side_of
+from parcel_assets.adapters.trainer_batches import Normalisation, SideCache, StepBatches, side_of
 from parcel_assets.core.codec import derive_seed
 from parcel_assets.core.errors import CheckpointError, ParcelAssetsError, TrainingError
+from parcel_assets.core.plan import PreprocessPlan, TrainingPlan
 from parcel_assets.core.ports import (
+    Images,
     Pixels,
     Scores,
     TrainingData,

@@ -321,6 +321,15 @@ def difference(field: str, *, found: str, expected: str, item: str = "") -> Diff
     return Difference(field, _shown(items, 1), _shown(items, 0), _cause(field, items))
 
 
+def difference_since(error: Mapping[str, object]) -> Difference:
+    """Return what an admitted worker says has changed since it was measured."""
+    field = error.get("field")
+    name = field if isinstance(field, str) and field in DATA_FIELDS else "identity"
+    found, expected = str(error.get("found", "")), str(error.get("expected", ""))
+    cause = "this worker's photos changed after it was admitted, while it trained"
+    return Difference(name, _printable(found), _printable(expected), cause)
+
+
 # ---- what the ledger says of the door -----------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ is trained next, and when it is over, is asked of a `Work`.
 """
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,19 +15,24 @@ from pydantic import ValidationError
 
 from parcel_assets.core.attempts import AttemptRecord
 from parcel_assets.core.errors import CheckpointError, ReportError, SettingError
+from parcel_assets.core.identity import difference_since
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.lineage import owner_of
 from parcel_assets.core.messages import (
+    EVIDENCE_CHARACTERS,
     MESSAGES,
     AttemptMessage,
     CheckpointMessage,
     FailedMessage,
     FinishedMessage,
     MilestoneMessage,
+    fault_in_words,
+    message_fault,
 )
 from parcel_assets.core.ports import Engine, Message
 from parcel_assets.core.search_charges import overdue
 from parcel_assets.core.trial import AttemptStarted, AttemptState, Verdict
+from parcel_assets.steps.dispatch_aside import Aside
 from parcel_assets.steps.dispatch_desk import Desk
 from parcel_assets.steps.dispatch_pool import Pool, WorkerRecord
 from parcel_assets.steps.dispatch_reports import (
@@ -45,7 +51,9 @@ from parcel_assets.steps.dispatch_work import Task, Work
 
 POLL_SECONDS = 0.25
 LOSSES_PER_SUBJECT = 5
-EVIDENCE_CHARACTERS = 2000
+MESSAGES_PER_TURN = 1000  # of one worker: at a sign of life a second, a quarter of an hour
+
+Said = list[tuple[str, dict[str, Any]]]
 
 
 @dataclass(slots=True)
@@ -74,6 +82,7 @@ class Dispatcher:
         self.engine = engine
         self.pool = Pool(desk, engine, workers, draw=draw)
         self._make_token = make_token
+        self._aside = Aside(desk)
         self._flights: dict[str, Flight] = {}  # by worker id
         self._losses: dict[str, int] = {}  # by subject: in this run, in a row, at no new step
 
@@ -84,7 +93,7 @@ class Dispatcher:
             self.work.advance()
             while not self.work.finished():
                 self._dispatch()
-                for worker_id, message in self.engine.receive(POLL_SECONDS):
+                for worker_id, message in self._in_bounds(self.engine.receive(POLL_SECONDS)):
                     self._hear(worker_id, message)
                 self._watch()
                 self.pool.fill()
@@ -140,14 +149,30 @@ class Dispatcher:
             "resume": resume,
         }
         worker.stage = "busy"
+        self._aside.renew(worker.worker_id)
         worker.heard_at = desk.now()
         self._flights[worker.worker_id] = Flight(state.attempts[attempt], token)
         self.engine.send(worker.worker_id, order)
 
     # ---- messages -------------------------------------------------------------------------------
 
+    def _in_bounds(self, heard: Said) -> Said:
+        """Return what was heard; of a worker that floods no more than its share, then it is lost.
+
+        So one worker can neither stop the others nor fill the ledger.
+        """
+        counts: Counter[str] = Counter()
+        kept: Said = []
+        for worker_id, message in heard:
+            counts[worker_id] += 1
+            if counts[worker_id] <= MESSAGES_PER_TURN or message.get("kind") == "lost":
+                kept.append((worker_id, message))
+        for worker_id in [one for one, count in counts.items() if count > MESSAGES_PER_TURN]:
+            self._give_up(worker_id, f"it sent {counts[worker_id]} messages at once")
+        return kept
+
     def _hear(self, worker_id: str, message: Message) -> None:
-        kind, worker = str(message["kind"]), self.pool.workers.get(worker_id)
+        kind, worker = str(message.get("kind")), self.pool.workers.get(worker_id)
         if worker is None:
             self._set_aside(worker_id, kind, message, "its worker was given up before")
             return
@@ -156,23 +181,29 @@ class Dispatcher:
             return
         worker.heard_at = self.desk.now()
         flight = self._flights.get(worker_id)
-        if kind not in MESSAGES:
-            self.pool.hear(worker_id, message)
+        fault = message_fault(message)
+        if fault is not None:
+            self._distrust(worker, flight, fault)
+        elif kind not in MESSAGES:
+            if not self.pool.hear(worker_id, message):
+                self._set_aside(worker_id, kind, message, f"not its turn: it is {worker.stage}")
         elif flight is not None:
             self._hear_of_attempt(worker, flight, message)
         elif kind in {"stopped", "failed"} and worker.stage == "stopping":
             worker.stage = "idle"  # the attempt was settled with its last report
         else:
-            self._set_aside(worker_id, kind, message, "its attempt is settled")
+            reason = "its attempt is settled" if worker.admitted else "it was not admitted"
+            self._set_aside(worker_id, kind, message, reason)
 
     def _hear_of_attempt(self, worker: WorkerRecord, flight: Flight, message: Message) -> None:
         kind = str(message["kind"])
         try:
             said = MESSAGES[kind].model_validate(dict(message))
         except ValidationError as error:
-            self._distrust(worker, flight, f"a message that cannot be read: {error.errors()[0]}")
+            self._distrust(worker, flight, fault_in_words(error))
             return
-        if (said.attempt, said.token) != (flight.record.attempt, flight.token):
+        genuine = secrets.compare_digest(said.token.encode(), flight.token.encode())
+        if said.attempt != flight.record.attempt or not genuine:
             reason = "it speaks for an attempt that is not its own"
             self._set_aside(worker.worker_id, kind, message, reason)
             return
@@ -217,7 +248,7 @@ class Dispatcher:
         self.engine.send(worker.worker_id, {"kind": "verdict", "go_on": go_on})
 
     def _failed(self, worker: WorkerRecord, flight: Flight, said: FailedMessage) -> None:
-        """Settle a failure: the trial's own, or one of the machine, which ends this run."""
+        """Settle a failure: the trial's, the worker's, or the machine's, which ends this run."""
         record, own = flight.record, said.category == "own"
         reason = str(said.error.get("found", "no reason given"))[:EVIDENCE_CHARACTERS]
         state = AttemptState.FAILED if own else AttemptState.EXPIRED
@@ -225,7 +256,9 @@ class Dispatcher:
             end_entry(self.desk, record, state, step=said.step, reason=reason, own_failure=own)
         )
         self._free(worker)
-        if not own:
+        if said.category == "identity":
+            self.pool.refuse(worker, difference_since(said.error))
+        elif not own:
             remedy = str(said.error.get("remedy", "Mend it, then run again."))
             raise SettingError(
                 reason,
@@ -258,8 +291,18 @@ class Dispatcher:
                 )
         self.pool.lose(worker.worker_id, facts)
 
-    def _distrust(self, worker: WorkerRecord, flight: Flight, reason: str) -> None:
-        """End the attempt of a worker that breaks the protocol, as the trial's own failure."""
+    def _give_up(self, worker_id: str, reason: str) -> None:
+        """Stop a worker; its trial waits again."""
+        worker = self.pool.workers.get(worker_id)
+        if worker is not None:
+            self.engine.stop(worker_id)
+            self._lose(worker, {"reason": reason})
+
+    def _distrust(self, worker: WorkerRecord, flight: Flight | None, reason: str) -> None:
+        """Stop a worker that breaks the protocol; its attempt ends as the trial's own failure."""
+        if flight is None:
+            self._give_up(worker.worker_id, reason)
+            return
         self.engine.stop(worker.worker_id)
         del self._flights[worker.worker_id]
         self.desk.record(
@@ -299,13 +342,9 @@ class Dispatcher:
         self._flights.clear()
         settle_leftovers(self.desk, "the coordinator stopped", heard)
 
-    def _set_aside(self, worker_id: str, kind: str, said: object, reason: str) -> None:
-        """Keep a message that changes nothing as evidence; signs of life are not worth keeping."""
-        if kind in {"alive", "lost", "stopped"}:
-            return
-        entry = {
-            "worker_id": worker_id,
-            "message": f"{kind}: {said}"[:EVIDENCE_CHARACTERS],
-            "reason": reason,
-        }
-        self.desk.record((Kind.MESSAGE_SET_ASIDE, entry))
+    def _set_aside(
+        self, worker_id: str, kind: str, said: Message | AttemptMessage, reason: str
+    ) -> None:
+        """Keep a message that changes nothing as evidence; give up a worker with too many."""
+        if not self._aside.keep(worker_id, kind, said, reason):
+            self._give_up(worker_id, "it sent too many messages that mean nothing")

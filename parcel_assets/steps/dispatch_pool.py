@@ -30,6 +30,11 @@ class WorkerRecord:
     stage: str = "starting"
     visit: Visit | None = None
 
+    @property
+    def admitted(self) -> bool:
+        """Whether it has passed the door."""
+        return self.stage not in {"starting", "challenged", "loading"}
+
 
 class Pool:
     """Keeps `size` workers alive, within bounds; `draw` picks the rows of challenges."""

@@ -110,7 +110,14 @@ def serve(
         setup.plan.training, setup.plan.preprocess, challenged_pixels(data, rows)
     )
     channel.send({"kind": "ready", "threads": threads, "sketch": sketch_images(nonce, images)})
-    worker = _Worker(setup, data, watch, identity_digest(identity), trainer, channel)
+    worker = _Worker(
+        setup=setup,
+        data=data,
+        watch=watch,
+        identity=identity_digest(identity),
+        trainer=trainer,
+        channel=channel,
+    )
     while True:
         message = channel.receive()
         if message["kind"] == "order":
@@ -163,6 +170,7 @@ class PixelWatch:
 class _Worker:
     def __init__(
         self,
+        *,
         setup: Setup,
         data: TrainingData,
         watch: PixelWatch,

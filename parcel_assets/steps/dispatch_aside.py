@@ -1,0 +1,47 @@
+"""Messages that change nothing: kept in the ledger as evidence, within bounds for each worker.
+
+What follows where a worker has used its allowance up is left to the loop.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from parcel_assets.core.ledger import Kind
+from parcel_assets.core.messages import KIND_CHARACTERS_MAXIMUM, AttemptMessage, evidence_of
+from parcel_assets.steps.dispatch_desk import Desk
+
+KEPT_MAXIMUM = 50  # messages of one worker, between two orders
+KEPT_IN_ALL_MAXIMUM = 5000  # in one run, whoever sent them
+NOT_KEPT = frozenset({"alive", "lost", "stopped"})  # signs of life are not worth keeping
+
+
+class Aside:
+    """Keeps evidence; a worker that floods is heard no more."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._kept: Counter[str] = Counter()
+        self._in_all = 0
+
+    def renew(self, worker_id: str) -> None:
+        """Give a worker its allowance anew: it got an order."""
+        del self._kept[worker_id]
+
+    def keep(
+        self, worker_id: str, kind: str, said: Mapping[str, Any] | AttemptMessage, reason: str
+    ) -> bool:
+        """Keep a message; return False once its worker has no allowance left."""
+        if kind in NOT_KEPT:
+            return True
+        if self._kept[worker_id] >= KEPT_MAXIMUM or self._in_all >= KEPT_IN_ALL_MAXIMUM:
+            return False
+        self._kept[worker_id] += 1
+        self._in_all += 1
+        entry = {
+            "worker_id": worker_id,
+            "message": f"{kind[:KIND_CHARACTERS_MAXIMUM]}: {evidence_of(said)}",
+            "reason": reason,
+        }
+        self._desk.record((Kind.MESSAGE_SET_ASIDE, entry))
+        return True
