@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 
 from parcel_assets.core.codec import canonical_json, derive_seed, digest_bytes, digest_value
-from parcel_assets.core.identity import RULES, PhotosHeld
+from parcel_assets.core.identity import RULES
+from parcel_assets.core.identity_words import PhotosHeld
 from parcel_assets.core.plan import Plan, PreprocessPlan
 from parcel_assets.core.ports import Images, PartData, Pixels, TrainingData
 from parcel_assets.core.split import milestone_rows, subset_digests
 
 CHUNK_BYTES = 1 << 22
 MARK_LENGTH = 8
+TEXT_CHARACTERS = 1000
 SKETCH_TOLERANCE = 1e-5  # per value; float32 rounding stays some twenty times below it
 # sections of the plan with a field of their own; every other one is an item of `plan`
 _OWN_FIELD = ("preprocess", "metric", "space", "training", "pruning")
@@ -192,8 +194,12 @@ def _rows(name: str, part: PartData) -> dict[str, str]:
 
 
 def _texts(field: str, section: Mapping[str, Any]) -> dict[str, str]:
-    """Return a section's values as texts that a person can read."""
-    return {
+    """Return a section's values as texts that a person can read; long ones as a digest."""
+    texts = {
         f"{field}.{name}": value if isinstance(value, str) else canonical_json(value).decode()
         for name, value in section.items()
+    }
+    return {
+        name: text if len(text) <= TEXT_CHARACTERS else digest_value(text)
+        for name, text in texts.items()
     }

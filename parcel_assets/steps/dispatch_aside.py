@@ -13,7 +13,24 @@ from parcel_assets.steps.dispatch_desk import Desk
 
 KEPT_MAXIMUM = 50  # messages of one worker, between two orders
 KEPT_IN_ALL_MAXIMUM = 5000  # in one run, whoever sent them
+MESSAGES_PER_TURN = 1000  # of one worker: at a sign of life a second, a quarter of an hour
 NOT_KEPT = frozenset({"alive", "lost", "stopped"})  # signs of life are not worth keeping
+
+Said = list[tuple[str, dict[str, Any]]]
+
+
+def in_bounds(heard: Said) -> tuple[Said, dict[str, int]]:
+    """Return what may be heard in one turn, and how much those who flood have sent.
+
+    So one worker can neither stop the others nor fill the ledger.
+    """
+    counts: Counter[str] = Counter()
+    kept: Said = []
+    for worker_id, message in heard:
+        counts[worker_id] += 1
+        if counts[worker_id] <= MESSAGES_PER_TURN or message.get("kind") == "lost":
+            kept.append((worker_id, message))
+    return kept, {one: count for one, count in counts.items() if count > MESSAGES_PER_TURN}
 
 
 class Aside:

@@ -14,7 +14,6 @@ from functools import cached_property
 from parcel_assets.core.codec import short
 from parcel_assets.core.identity import (
     Difference,
-    PhotosHeld,
     difference,
     first_difference_of,
     read_identity,
@@ -30,6 +29,7 @@ from parcel_assets.core.identity_data import (
     same_sketch,
     sketch_images,
 )
+from parcel_assets.core.identity_words import PhotosHeld
 from parcel_assets.core.ports import Message, TrainingData
 from parcel_assets.steps.dispatch_desk import Desk
 
@@ -134,7 +134,7 @@ class Door:
 def _numbers(said: object) -> list[float]:
     if not isinstance(said, list):
         return []
-    return [float(one) for one in said if isinstance(one, int | float)]
+    return [one for one in said if isinstance(one, float)]
 
 
 def _rounded(sketch: Sequence[float]) -> str:

@@ -6,7 +6,6 @@ is trained next, and when it is over, is asked of a `Work`.
 """
 
 import secrets
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +31,7 @@ from parcel_assets.core.messages import (
 from parcel_assets.core.ports import Engine, Message
 from parcel_assets.core.search_charges import overdue
 from parcel_assets.core.trial import AttemptStarted, AttemptState, Verdict
-from parcel_assets.steps.dispatch_aside import Aside
+from parcel_assets.steps.dispatch_aside import Aside, in_bounds
 from parcel_assets.steps.dispatch_desk import Desk
 from parcel_assets.steps.dispatch_pool import Pool, WorkerRecord
 from parcel_assets.steps.dispatch_reports import (
@@ -51,9 +50,6 @@ from parcel_assets.steps.dispatch_work import Task, Work
 
 POLL_SECONDS = 0.25
 LOSSES_PER_SUBJECT = 5
-MESSAGES_PER_TURN = 1000  # of one worker: at a sign of life a second, a quarter of an hour
-
-Said = list[tuple[str, dict[str, Any]]]
 
 
 @dataclass(slots=True)
@@ -93,8 +89,11 @@ class Dispatcher:
             self.work.advance()
             while not self.work.finished():
                 self._dispatch()
-                for worker_id, message in self._in_bounds(self.engine.receive(POLL_SECONDS)):
+                heard, floods = in_bounds(self.engine.receive(POLL_SECONDS))
+                for worker_id, message in heard:
                     self._hear(worker_id, message)
+                for worker_id, count in floods.items():
+                    self._give_up(worker_id, f"it sent {count} messages at once")
                 self._watch()
                 self.pool.fill()
                 self.work.advance()
@@ -155,21 +154,6 @@ class Dispatcher:
         self.engine.send(worker.worker_id, order)
 
     # ---- messages -------------------------------------------------------------------------------
-
-    def _in_bounds(self, heard: Said) -> Said:
-        """Return what was heard; of a worker that floods no more than its share, then it is lost.
-
-        So one worker can neither stop the others nor fill the ledger.
-        """
-        counts: Counter[str] = Counter()
-        kept: Said = []
-        for worker_id, message in heard:
-            counts[worker_id] += 1
-            if counts[worker_id] <= MESSAGES_PER_TURN or message.get("kind") == "lost":
-                kept.append((worker_id, message))
-        for worker_id in [one for one, count in counts.items() if count > MESSAGES_PER_TURN]:
-            self._give_up(worker_id, f"it sent {counts[worker_id]} messages at once")
-        return kept
 
     def _hear(self, worker_id: str, message: Message) -> None:
         kind, worker = str(message.get("kind")), self.pool.workers.get(worker_id)

@@ -6,7 +6,7 @@ ledger after any kill. Its evidence says how the search went; the ledger has eve
 
 from parcel_assets.core.errors import AdmissionError, IdentityError
 from parcel_assets.core.evidence import SearchBody
-from parcel_assets.core.identity import DATA_FIELDS, first_difference_of, only_fields
+from parcel_assets.core.identity import DATA_FIELDS, FIRST_RULES, first_difference_of, only_fields
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.lineage import chain_clash, prefix_clash
 from parcel_assets.core.ports import Ports
@@ -76,8 +76,8 @@ def _freeze_identity(desk: Desk) -> None:
     )
     if difference is not None and difference.field == "rules":
         raise IdentityError(
-            f"identities measured by rules {difference.found or 'of another version'}",
-            expected=f"rules {difference.expected or '1'}, under which this search was opened",
+            f"identities measured by rules {measured.get('rules', FIRST_RULES)}",
+            expected=f"rules {frozen.get('rules', FIRST_RULES)}, by which this search was opened",
             where=f"trial_batches of {desk.revision}",
             remedy="The package was changed in between. Finish the search with the version that "
             "opened it, or plan a new search revision.",
