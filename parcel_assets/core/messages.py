@@ -1,9 +1,8 @@
 """What a worker may say, read strictly and within bounds; what follows is decided elsewhere."""
 
-import json
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -74,17 +73,6 @@ MESSAGES: dict[str, type[AttemptMessage]] = {
 }
 
 
-def read_message(line: bytes) -> dict[str, Any] | None:
-    """Return a line as a message; None where it is no JSON mapping with a kind, whatever it is."""
-    try:
-        message = json.loads(line, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):  # no JSON, no UTF-8, NaN, or nested without end
-        return None
-    if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
-        return None
-    return message
-
-
 def message_fault(message: Mapping[str, Any]) -> str | None:
     """Say in words why a message is none, whatever it is about; None where it is sound."""
     kind = message.get("kind")
@@ -101,13 +89,23 @@ def message_fault(message: Mapping[str, Any]) -> str | None:
             return f"a message of more than {VALUES_MAXIMUM} values"
         if isinstance(value, float) and not math.isfinite(value):
             return "a message with a number that is not finite"
+        if isinstance(value, str) and not _is_whole(value):
+            return "a message with half a character in it"
         if isinstance(value, Mapping):
             if not all(isinstance(name, str) for name in value):
                 return "a message with a name that is no text"
-            waiting += [(depth + 1, one) for one in value.values()]
+            waiting += [(depth + 1, one) for pair in value.items() for one in pair]
         elif isinstance(value, list | tuple):
             waiting += [(depth + 1, one) for one in value]
     return None
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # it would fit in no ledger
+        return False
+    return True
 
 
 def fault_in_words(error: ValidationError) -> str:
@@ -145,7 +143,3 @@ def _without_secrets(value: Any, secrets: frozenset[str]) -> Any:
         for secret in secrets:
             value = value.replace(secret, "(kept secret)")
     return value
-
-
-def _refuse_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")

@@ -289,16 +289,20 @@ class Trainer(Protocol):
 class Engine(Protocol):
     """Starts workers, carries messages and stops workers; decides nothing and retries nothing.
 
-    A message from a worker is a JSON mapping with `kind`; the engine adds `{"kind": "lost",
-    "reason": …}` when a worker ends or can no longer speak.
+    A message from a worker is a JSON mapping with `kind`; those of one worker keep their order. The
+    engine says `{"kind": "lost", "reason": …}` once, after a worker's last message, when it ends by
+    itself or can no longer speak. A worker id is used once; one never started is a SettingError.
     """
 
     def start(self, worker_id: str, setup: Path) -> None:
-        """Start a fresh worker process on the setup document."""
+        """Start a fresh worker process on the setup document.
+
+        Raises SettingError where that is not possible; an engine that learns it later says `lost`.
+        """
         ...
 
     def send(self, worker_id: str, message: Message) -> None:
-        """Send a message; a worker that is gone is reported as lost, not raised."""
+        """Send a message without waiting; a worker that is gone is reported as lost, not raised."""
         ...
 
     def receive(self, timeout_seconds: float) -> list[tuple[str, dict[str, Any]]]:
@@ -306,11 +310,11 @@ class Engine(Protocol):
         ...
 
     def stop(self, worker_id: str) -> None:
-        """End a worker at once and wait until it is gone."""
+        """End a worker at once and wait until it is gone; nothing more is heard of it."""
         ...
 
     def close(self) -> None:
-        """End all workers."""
+        """End all workers and whatever they started; a closed engine starts no more."""
         ...
 
 
