@@ -83,20 +83,25 @@ def message_fault(message: Mapping[str, Any]) -> str | None:
     while waiting:
         depth, value = waiting.pop()
         seen += 1
-        if depth > DEPTH_MAXIMUM:
-            return f"a message nested more than {DEPTH_MAXIMUM} deep"
-        if seen > VALUES_MAXIMUM:
-            return f"a message of more than {VALUES_MAXIMUM} values"
-        if isinstance(value, float) and not math.isfinite(value):
-            return "a message with a number that is not finite"
-        if isinstance(value, str) and not _is_whole(value):
-            return "a message with half a character in it"
+        if depth > DEPTH_MAXIMUM or seen > VALUES_MAXIMUM:
+            return f"a message above {VALUES_MAXIMUM} values or nested above {DEPTH_MAXIMUM} deep"
+        fault = _fault_of_one(value)
+        if fault is not None:
+            return fault
         if isinstance(value, Mapping):
-            if not all(isinstance(name, str) for name in value):
-                return "a message with a name that is no text"
             waiting += [(depth + 1, one) for pair in value.items() for one in pair]
         elif isinstance(value, list | tuple):
             waiting += [(depth + 1, one) for one in value]
+    return None
+
+
+def _fault_of_one(value: object) -> str | None:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "a message with a number that is not finite"
+    if isinstance(value, str) and not _is_whole(value):
+        return "a message with half a character in it"
+    if isinstance(value, Mapping) and not all(isinstance(name, str) for name in value):
+        return "a message with a name that is no text"
     return None
 
 

@@ -16,7 +16,13 @@ import pytest
 import parcel_assets
 from parcel_assets.adapters.engine_local import LocalEngine
 from parcel_assets.core.errors import IdentityError
-from parcel_assets.core.identity import DATA_FIELDS, FIELDS, Difference, field_of
+from parcel_assets.core.identity import (
+    DATA_FIELDS,
+    FIELDS,
+    Difference,
+    field_of,
+    first_difference_of,
+)
 from parcel_assets.core.identity_data import (
     answer_challenge,
     challenged_pixels,
@@ -173,7 +179,6 @@ def test_without_the_comparison_of_its_fields_that_worker_gets_in(
     assert isinstance(found, Difference)
     assert (found.field, change) == (DATA_CHANGES[change][0], change)
     differing = {found.field, *found.others}
-    compare = dispatch_door.first_difference_of
 
     def compare_less(
         expected: Mapping[str, str], seen: Mapping[str, str], *more: Any
@@ -182,7 +187,7 @@ def test_without_the_comparison_of_its_fields_that_worker_gets_in(
             {name: text for name, text in one.items() if field_of(name) not in differing}
             for one in (expected, seen)
         ]
-        return compare(*left, *more)
+        return first_difference_of(left[0], left[1], *more)
 
     monkeypatch.setattr(dispatch_door, "first_difference_of", compare_less)
     assert isinstance(visitors.come(tmp_path / "two", change), Visit)
