@@ -9,7 +9,7 @@ from parcel_assets.cli_common import OPTIONS, RefusingGroup
 from parcel_assets.cli_demo import demo, open_ui, sample
 from parcel_assets.cli_packet import packet_app
 from parcel_assets.cli_plan import plan_app, snapshot_app
-from parcel_assets.cli_run import decide, run, status
+from parcel_assets.cli_run import close, decide, run, status
 
 app = typer.Typer(
     cls=RefusingGroup,
@@ -27,6 +27,7 @@ app.command()(sample)
 app.command()(run)
 app.command()(status)
 app.command()(decide)
+app.command()(close)
 app.command(name="ui")(open_ui)
 
 

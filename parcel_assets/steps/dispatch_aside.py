@@ -1,10 +1,10 @@
 """Messages that change nothing: kept in the ledger as evidence, within bounds for each worker.
 
-What follows where a worker has used its allowance up is left to the loop.
+So one worker can neither stop the others nor fill the ledger: one that floods is given up.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from parcel_assets.core.ledger import Kind
@@ -19,25 +19,12 @@ NOT_KEPT = frozenset({"alive", "lost", "stopped"})  # signs of life are not wort
 Said = list[tuple[str, dict[str, Any]]]
 
 
-def in_bounds(heard: Said) -> tuple[Said, dict[str, int]]:
-    """Return what may be heard in one turn, and how much those who flood have sent.
-
-    So one worker can neither stop the others nor fill the ledger.
-    """
-    counts: Counter[str] = Counter()
-    kept: Said = []
-    for worker_id, message in heard:
-        counts[worker_id] += 1
-        if counts[worker_id] <= MESSAGES_PER_TURN or message.get("kind") == "lost":
-            kept.append((worker_id, message))
-    return kept, {one: count for one, count in counts.items() if count > MESSAGES_PER_TURN}
-
-
 class Aside:
-    """Keeps evidence; a worker that floods is heard no more."""
+    """Keeps evidence; `give_up` is told a worker that floods, and why."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, give_up: Callable[[str, str], None]) -> None:
         self._desk = desk
+        self._give_up = give_up
         self._kept: Counter[str] = Counter()
         self._in_all = 0
 
@@ -45,14 +32,23 @@ class Aside:
         """Give a worker its allowance anew: it got an order."""
         del self._kept[worker_id]
 
+    def in_bounds(self, heard: Said) -> Said:
+        """Return what may be heard in one turn; a worker that sent more is given up at once."""
+        counts = Counter(worker_id for worker_id, _ in heard)
+        floods = {one for one, count in counts.items() if count > MESSAGES_PER_TURN}
+        for worker_id in floods:
+            self._give_up(worker_id, f"it sent {counts[worker_id]} messages at once")
+        return [(worker_id, message) for worker_id, message in heard if worker_id not in floods]
+
     def keep(
         self, worker_id: str, kind: str, said: Mapping[str, Any] | AttemptMessage, reason: str
-    ) -> bool:
-        """Keep a message; return False once its worker has no allowance left."""
+    ) -> None:
+        """Keep a message as evidence; a worker without allowance is given up."""
         if kind in NOT_KEPT:
-            return True
+            return
         if self._kept[worker_id] >= KEPT_MAXIMUM or self._in_all >= KEPT_IN_ALL_MAXIMUM:
-            return False
+            self._give_up(worker_id, "it sent too many messages that mean nothing")
+            return
         self._kept[worker_id] += 1
         self._in_all += 1
         entry = {
@@ -61,4 +57,3 @@ class Aside:
             "reason": reason,
         }
         self._desk.record((Kind.MESSAGE_SET_ASIDE, entry))
-        return True

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from parcel_assets.core.attempts import AttemptRecord
-from parcel_assets.core.errors import CheckpointError, ReportError, SettingError
+from parcel_assets.core.errors import CheckpointError, IdentityError, NoWorkerError, ReportError
 from parcel_assets.core.identity import difference_since
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.lineage import owner_of
@@ -30,8 +30,9 @@ from parcel_assets.core.messages import (
 )
 from parcel_assets.core.ports import Engine, Message
 from parcel_assets.core.search_charges import overdue
+from parcel_assets.core.search_rules import HOLD_NO_WORKER, check_step
 from parcel_assets.core.trial import AttemptStarted, AttemptState, Verdict
-from parcel_assets.steps.dispatch_aside import Aside, in_bounds
+from parcel_assets.steps.dispatch_aside import Aside
 from parcel_assets.steps.dispatch_desk import Desk
 from parcel_assets.steps.dispatch_pool import Pool, WorkerRecord
 from parcel_assets.steps.dispatch_reports import (
@@ -78,31 +79,39 @@ class Dispatcher:
         self.engine = engine
         self.pool = Pool(desk, engine, workers, draw=draw)
         self._make_token = make_token
-        self._aside = Aside(desk)
+        self._aside = Aside(desk, self._give_up)
         self._flights: dict[str, Flight] = {}  # by worker id
         self._losses: dict[str, int] = {}  # by subject: in this run, in a row, at no new step
 
     def run(self) -> None:
-        """Work to the end; on any error or interrupt, settle what is open and stop the workers."""
+        """Work to the end; on any error or interrupt, settle what is open and stop the workers.
+
+        Raises NoWorkerError or IdentityError where no worker is left: the ledger says so too.
+        """
         try:
-            self.pool.fill()
-            self.work.advance()
-            while not self.work.finished():
-                self._dispatch()
-                heard, floods = in_bounds(self.engine.receive(POLL_SECONDS))
-                for worker_id, message in heard:
-                    self._hear(worker_id, message)
-                for worker_id, count in floods.items():
-                    self._give_up(worker_id, f"it sent {count} messages at once")
-                self._watch()
-                self.pool.fill()
-                self.work.advance()
-                self.work.report_progress()
+            self._work()
+        except (NoWorkerError, IdentityError) as error:
+            self._settle_open()
+            self.desk.record((Kind.SEARCH_PAUSED, {"reason": str(error)[:EVIDENCE_CHARACTERS]}))
+            error.facts.setdefault("hold", HOLD_NO_WORKER)
+            raise
         finally:
             try:
                 self._settle_open()
             finally:
                 self.engine.close()
+
+    def _work(self) -> None:
+        self.pool.fill()
+        self.work.advance()
+        while not self.work.finished():
+            self._dispatch()
+            for worker_id, message in self._aside.in_bounds(self.engine.receive(POLL_SECONDS)):
+                self._hear(worker_id, message)
+            self._watch()
+            self.pool.fill()
+            self.work.advance()
+            self.work.report_progress()
 
     # ---- orders ---------------------------------------------------------------------------------
 
@@ -158,7 +167,7 @@ class Dispatcher:
     def _hear(self, worker_id: str, message: Message) -> None:
         kind, worker = str(message.get("kind")), self.pool.workers.get(worker_id)
         if worker is None:
-            self._set_aside(worker_id, kind, message, "its worker was given up before")
+            self._aside.keep(worker_id, kind, message, "its worker was given up before")
             return
         if kind == "lost":
             self._lose(worker, message)
@@ -170,14 +179,14 @@ class Dispatcher:
             self._distrust(worker, flight, fault)
         elif kind not in MESSAGES:
             if not self.pool.hear(worker_id, message):
-                self._set_aside(worker_id, kind, message, f"not its turn: it is {worker.stage}")
+                self._aside.keep(worker_id, kind, message, f"not its turn: it is {worker.stage}")
         elif flight is not None:
             self._hear_of_attempt(worker, flight, message)
         elif kind in {"stopped", "failed"} and worker.stage == "stopping":
             worker.stage = "idle"  # the attempt was settled with its last report
         else:
             reason = "its attempt is settled" if worker.admitted else "it was not admitted"
-            self._set_aside(worker_id, kind, message, reason)
+            self._aside.keep(worker_id, kind, message, reason)
 
     def _hear_of_attempt(self, worker: WorkerRecord, flight: Flight, message: Message) -> None:
         kind = str(message["kind"])
@@ -189,7 +198,7 @@ class Dispatcher:
         genuine = secrets.compare_digest(said.token.encode(), flight.token.encode())
         if said.attempt != flight.record.attempt or not genuine:
             reason = "it speaks for an attempt that is not its own"
-            self._set_aside(worker.worker_id, kind, message, reason)
+            self._aside.keep(worker.worker_id, kind, message, reason)
             return
         self._obey_rules(worker, flight, said)
         self.pool.progressed()
@@ -198,6 +207,7 @@ class Dispatcher:
         """Carry out one genuine message; a broken rule ends the attempt."""
         desk, record = self.desk, flight.record
         try:
+            check_step(desk.plan, said.step, f"message of {record.attempt}")
             if isinstance(said, MilestoneMessage):
                 self._milestone(worker, flight, said)
             elif isinstance(said, CheckpointMessage):
@@ -219,13 +229,7 @@ class Dispatcher:
             self.quarantine(error.facts.get("attempts") or {record.attempt: str(error)})
 
     def _milestone(self, worker: WorkerRecord, flight: Flight, said: MilestoneMessage) -> None:
-        desk = self.desk
-        if 1 <= said.step < desk.plan.training.steps and said.step not in desk.labels.rows:
-            # kept for the curve, never judged (S7)
-            self._set_aside(worker.worker_id, "milestone", said, "no milestone of the plan")
-            go_on = True
-        else:
-            go_on = take_milestone(desk, flight.record, said) != Verdict.STOP
+        go_on = take_milestone(self.desk, flight.record, said) != Verdict.STOP
         if not go_on:
             del self._flights[worker.worker_id]
             worker.stage = "stopping"
@@ -244,7 +248,7 @@ class Dispatcher:
             self.pool.refuse(worker, difference_since(said.error))
         elif not own:
             remedy = str(said.error.get("remedy", "Mend it, then run again."))
-            raise SettingError(
+            raise NoWorkerError(
                 reason,
                 expected=str(said.error.get("expected", "a machine that can train")),
                 where=str(said.error.get("where", f"worker {worker.worker_id}")),
@@ -264,10 +268,14 @@ class Dispatcher:
             record, subject = flight.record, flight.record.subject
             reason = f"its worker was lost: {facts.get('reason')}"
             self.desk.record(expiry_entry(self.desk, record, reason, worker.heard_at))
-            got_on = record.last_step > record.started.resume_step
+            others = (
+                one for one in self.desk.state.subjects[subject].attempts if one is not record
+            )
+            # further than any attempt before it: one that repeats its last step gets nowhere
+            got_on = record.last_step > max((one.last_step for one in others), default=0)
             self._losses[subject] = 1 if got_on else self._losses.get(subject, 0) + 1
             if self._losses[subject] > LOSSES_PER_SUBJECT:
-                raise SettingError(
+                raise NoWorkerError(
                     f"{subject} losing its worker {self._losses[subject]} times",
                     expected="workers that survive a training",
                     where=str(facts.get("log", worker.worker_id)),
@@ -325,10 +333,3 @@ class Dispatcher:
         }
         self._flights.clear()
         settle_leftovers(self.desk, "the coordinator stopped", heard)
-
-    def _set_aside(
-        self, worker_id: str, kind: str, said: Message | AttemptMessage, reason: str
-    ) -> None:
-        """Keep a message that changes nothing as evidence; give up a worker with too many."""
-        if not self._aside.keep(worker_id, kind, said, reason):
-            self._give_up(worker_id, "it sent too many messages that mean nothing")
