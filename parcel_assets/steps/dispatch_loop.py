@@ -126,9 +126,8 @@ class Dispatcher:
         """Reserve, record, claim the prefix, then send: in this order a kill loses nothing."""
         desk, state = self.desk, self.desk.state
         known = state.subjects.get(task.subject)
-        number = 1 + (len(known.attempts) if known else 0)
         resume = resume_of(desk, task.subject) if known else None
-        attempt = f"{task.subject}/{number}"
+        attempt = f"{task.subject}/{1 + (len(known.attempts) if known else 0)}"
         started = AttemptStarted(
             attempt=attempt,
             subject=task.subject,
@@ -319,12 +318,11 @@ class Dispatcher:
         """Give up workers that fell silent, and stop attempts that used up their reservation."""
         for worker in self.pool.silent():
             self.engine.stop(worker.worker_id)
-            silence = self.desk.now() - worker.heard_at
-            self._lose(worker, {"reason": f"no sign of life for {silence:.0f} s"})
+            reason = f"no sign of life for {self.desk.now() - worker.heard_at:.0f} s"
+            self._lose(worker, {"reason": reason})
         for worker_id, flight in tuple(self._flights.items()):
-            record = flight.record
-            if overdue(record, self.desk.now()):
-                limit = f"it reached the limit of {record.started.reserved_seconds:g} s"
+            if overdue(flight.record, self.desk.now()):
+                limit = f"it reached the limit of {flight.record.started.reserved_seconds:g} s"
                 self._distrust(self.pool.workers[worker_id], flight, limit)
 
     def _settle_open(self) -> None:
