@@ -258,8 +258,9 @@ class FakeStore:
 
     def claim_prefix(self, prefix: str, owner: Mapping[str, Any]) -> Path:
         folder = self.prefix_path(prefix)
-        taken = [one for one in folder.parents if (one / self.OWNER_FILE).exists()]
-        if folder.exists() or taken:
+        above = [one for one in folder.parents if one.is_relative_to(self._folder / "attempts")]
+        taken = [one for one in above if one.is_symlink() or (one / self.OWNER_FILE).exists()]
+        if folder.exists() or folder.is_symlink() or taken:
             raise StorageError(
                 f"{prefix} taken", expected="a free prefix", where=str(folder), remedy="Another."
             )
@@ -271,9 +272,20 @@ class FakeStore:
         parts = [self._plain(part) for part in prefix.split("/")]
         return (self._folder / "attempts").joinpath(*parts)
 
+    def set_aside(self, prefix: str, note: Mapping[str, Any]) -> Path:
+        folder = self.prefix_path(prefix)
+        kept = (self._folder / "quarantine").joinpath(*prefix.split("/"))
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        written = kept.with_name(f"{kept.name}.json")
+        if not written.exists():
+            self._write(written, canonical_json(dict(note)))
+        if (folder.exists() or folder.is_symlink()) and not kept.exists():
+            folder.rename(kept)
+        return kept
+
     @staticmethod
     def _plain(name: str) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,127}", name):
+        if not re.fullmatch(r"[a-z0-9_][a-z0-9._=-]{0,127}", name):
             raise StorageError(
                 repr(name), expected="a plain name", where="memory", remedy="Ask for another."
             )

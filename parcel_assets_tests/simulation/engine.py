@@ -1,5 +1,6 @@
 """An engine whose workers act when the coordinator listens, and whose messages may go astray."""
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,9 @@ class SimulatedEngine:
             return []
         if chance.strikes("death"):
             del self._workers[worker_id]
-            said = worker.act() if chance.random.random() < 0.5 else []
+            said: list[dict[str, Any]] = []
+            with contextlib.suppress(FileNotFoundError):
+                said = worker.act() if chance.random.random() < 0.5 else []
             lost = {"kind": "lost", "reason": "killed", "log": "nowhere"}
             return self._named(worker_id, [*said, lost])
         if chance.strikes("silence"):
@@ -103,7 +106,11 @@ class SimulatedEngine:
             return []
         if chance.random.random() < 0.2:
             return [(worker_id, {"kind": "alive"})]
-        return self._spoil(worker_id, worker.act())
+        try:
+            return self._spoil(worker_id, worker.act())
+        except FileNotFoundError as error:  # its prefix was set aside
+            del self._workers[worker_id]
+            return self._named(worker_id, [{"kind": "lost", "reason": str(error)}])
 
     def _spoil(self, worker_id: str, said: list[dict[str, Any]]) -> Heard:
         chance = self._chance
@@ -141,9 +148,11 @@ class SimulatedEngine:
 
     def _hear_the_undead(self) -> Heard:
         heard: Heard = []
-        for worker in self._undead:
-            heard += self._named(worker.worker_id, worker.act())
+        for worker in tuple(self._undead):
+            try:
+                heard += self._named(worker.worker_id, worker.act())
+            except FileNotFoundError:  # its prefix was set aside
+                worker.order = None
             if worker.order is None:
                 self._undead.remove(worker)
-                break
         return heard

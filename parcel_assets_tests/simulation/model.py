@@ -58,6 +58,8 @@ class Attempt:
     end: Mapping[str, Any] | None = None
     clean: bool = True
     late: bool = False
+    replayed: bool = False
+    cleared: bool = False  # the replay without its values changed no decision
     owes: str = ""  # the attempt that must be quarantined with it
     beside: list[Mapping[str, Any]] = field(default_factory=list)  # reports off the milestones
 
@@ -89,7 +91,7 @@ class Slot:
                     merged.setdefault(step, report)
         return merged
 
-    def state(self, attempts_maximum: int) -> str:
+    def state(self, attempts_maximum: int, *, over: bool) -> str:
         finished = self.finished()
         if finished is not None and finished.end is not None:
             return str(finished.end["state"])
@@ -97,6 +99,8 @@ class Slot:
             return "running"
         if sum(one.used for one in self.attempts) >= attempts_maximum:
             return "failed" if self.attempts[-1].clean else "quarantined"
+        if over and not all(one.clean for one in self.attempts):
+            return "quarantined"
         return "waiting"
 
 
@@ -274,7 +278,8 @@ class Model:
         return [one for _, one in sorted(self.slots.items()) if one.batch <= last]
 
     def _state(self, slot: Slot) -> str:
-        return slot.state(self.plan["search"]["attempts_per_trial"])
+        maximum = self.plan["search"]["attempts_per_trial"]
+        return slot.state(maximum, over=self.ended is not None)
 
     def _check_past(self, past: Sequence[Any]) -> None:
         """Check what the sampler was told for the batch that opens now."""
@@ -547,12 +552,20 @@ class Model:
         slot = self._by_trial[attempt.body["subject"]]
         attempt.late = slot.batch in self.closed
 
+    def _contamination_replayed(self, body: Mapping[str, Any]) -> None:
+        for name in body["attempts"]:
+            attempt = self.attempts[name]
+            self._must("S6", attempt.late, f"{name} was not found late, and is replayed")
+            attempt.replayed, attempt.cleared = True, not body["changed"]
+
     # ---- the end --------------------------------------------------------------------------------
 
     def _search_ended(self, body: Mapping[str, Any]) -> None:
         self._must("end", self.ended is None, "the search ends twice")
         open_ones = [name for name, one in self.attempts.items() if one.end is None]
         self._must("end", not open_ones, f"the search ends, {open_ones} are open")
+        forgotten = [name for name, one in self.attempts.items() if one.late and not one.replayed]
+        self._must("S6", not forgotten, f"{forgotten} were found late and never replayed")
         states = [self._state(one) for one in self.slots.values()]
         reason, budget = body["reason"], self.plan["search"]["budget_trials"]
         waiting = states.count("waiting")
@@ -608,6 +621,11 @@ class Model:
     def late(self) -> bool:
         """Whether contamination was found after a batch had closed."""
         return any(one.late for one in self.attempts.values())
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a replay shows that contamination changed a decision: the revision holds."""
+        return any(one.late and not one.cleared for one in self.attempts.values())
 
     @property
     def limit_reached(self) -> bool:

@@ -7,7 +7,9 @@ from parcel_assets.core.errors import StorageError
 from parcel_assets.core.ledger import Event, Kind, Lease
 from parcel_assets_tests.fakes import FakeLedger
 
-STORE_WRITES = frozenset({"put", "put_file", "put_document", "claim_prefix"})
+STORE_WRITES = frozenset(
+    {"put", "put_file", "put_document", "claim_prefix", "leave_anchor", "set_aside"}
+)
 
 
 class CoordinatorKilledError(BaseException):

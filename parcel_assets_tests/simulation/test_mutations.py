@@ -16,7 +16,7 @@ from parcel_assets.core.ledger import Lease
 from parcel_assets.core.ports import PastTrial
 from parcel_assets.core.search_charges import Room
 from parcel_assets.core.trial import AttemptStarted, Cut, Verdict
-from parcel_assets.steps import dispatch_loop, dispatch_pool, dispatch_reports, dispatch_settle
+from parcel_assets.steps import dispatch_door, dispatch_loop, dispatch_pool, dispatch_reports, dispatch_settle
 from parcel_assets.steps import search as search_step
 from parcel_assets.steps.dispatch_desk import Labels
 from parcel_assets_tests.fakes import FakeLedger, FakeStore
@@ -54,24 +54,12 @@ def _downtime_charged(patch: pytest.MonkeyPatch) -> None:
 
 
 def _everybody_admitted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(dispatch_pool, "first_difference_of", lambda _expected, _found: None)
+    patch.setattr(dispatch_door, "first_difference_of", lambda *_: None)
 
 
 def _any_answer_admitted(patch: pytest.MonkeyPatch) -> None:
-    refuse = dispatch_pool.Pool._refuse
-
-    def admit(pool: Any, worker: Any, difference: Any) -> None:
-        if difference.field != "challenge":
-            refuse(pool, worker, difference)
-            return
-        worker.stage = "loading"
-        body = {
-            "worker_id": worker.worker_id,
-            "identity": dispatch_pool.identity_digest(worker.identity),
-        }
-        pool._desk.record((dispatch_pool.Kind.WORKER_ADMITTED, body))
-
-    patch.setattr(dispatch_pool.Pool, "_refuse", admit)
+    patch.setattr(dispatch_pool.Door, "judge_answer", lambda *_: None)
+    patch.setattr(dispatch_pool.Door, "judge_ready", lambda *_: None)
 
 
 def _stale_fence_writes(patch: pytest.MonkeyPatch) -> None:
@@ -95,7 +83,7 @@ def _prefix_shared(patch: pytest.MonkeyPatch) -> None:
 
 
 def _files_not_compared(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(search_step, "prefix_clash", lambda *_: {})
+    patch.setattr(search_step, "clashes_of", lambda *_: {})
 
 
 def _lineage_not_compared(patch: pytest.MonkeyPatch) -> None:
@@ -105,8 +93,8 @@ def _lineage_not_compared(patch: pytest.MonkeyPatch) -> None:
 def _only_one_quarantined(patch: pytest.MonkeyPatch) -> None:
     entries = dispatch_settle.quarantine_entries
 
-    def first(desk: Any, attempts: Mapping[str, str]) -> Any:
-        return entries(desk, dict([next(iter(attempts.items()))]))
+    def first(desk: Any, attempts: Mapping[str, str], found_by: str) -> Any:
+        return entries(desk, dict([next(iter(attempts.items()))]), found_by)
 
     patch.setattr(dispatch_loop, "quarantine_entries", first)
 

@@ -15,9 +15,16 @@ import numpy as np
 
 from parcel_assets.core.codec import canonical_json, derive_seed, digest_bytes, digest_value
 from parcel_assets.core.identity import FIELDS, identity_digest
+from parcel_assets.core.identity_data import (
+    answer_challenge,
+    challenged_pixels,
+    planned_images,
+    sketch_images,
+)
 from parcel_assets.core.lineage import LINEAGE_PREFIX, lineage_of, owner_of
-from parcel_assets.core.ports import Flags
-from parcel_assets.steps.worker import Setup, challenge_digest, milestone_rows, subset_digests
+from parcel_assets.core.ports import Flags, TrainingData
+from parcel_assets.core.split import milestone_rows, subset_digests
+from parcel_assets.steps.worker import Setup, hello
 from parcel_assets_tests.simulation.chance import Chance
 
 IDENTITY = {name: f"the planned {name}" for name in FIELDS}
@@ -59,7 +66,8 @@ class Material:
     """What workers load from one setup."""
 
     setup: Setup
-    pixels: Mapping[str, Any]
+    data: TrainingData
+    hello: Mapping[str, Any]
     rows: Mapping[int, Any]
     subsets: Mapping[int, str]
     damaged: Flags
@@ -72,7 +80,8 @@ def _material(_name: str, path: Path) -> Material:
     rows = milestone_rows(setup.plan, data.validation.shipments)
     return Material(
         setup=setup,
-        pixels={"train": data.train.pixels, "validation": data.validation.pixels},
+        data=data,
+        hello=hello(IDENTITY, data),
         rows=rows,
         subsets=subset_digests(data.validation.photo_ids, rows),
         damaged=data.validation.damaged,
@@ -135,7 +144,9 @@ class SimulatedWorker:
             if change is None:
                 del self.identity[name]
             witness.misfits[worker_id] = name
-        self.outbox: list[dict[str, Any]] = [{"kind": "hello", "identity": self.identity}]
+        self.outbox: list[dict[str, Any]] = [
+            {**self.material.hello, "identity": self.identity}
+        ]
         if chance.strikes("jump"):
             self.outbox.insert(0, {"kind": chance.random.choice(["ready", "answer", "finished"])})
         self.order: dict[str, Any] | None = None
@@ -150,11 +161,7 @@ class SimulatedWorker:
     def hear(self, message: Mapping[str, Any]) -> None:
         """Take in what the coordinator says."""
         if message["kind"] == "challenge":
-            answer = challenge_digest(self.material.pixels, message["rows"])
-            if self.chance.strikes("wrong answer"):
-                answer = NOBODY
-                self.witness.misfits[self.worker_id] = "challenge"
-            self.outbox += [{"kind": "answer", "digest": answer}, {"kind": "ready"}]
+            self._answer(str(message["nonce"]), message["rows"])
         elif message["kind"] == "order":
             self._begin(dict(message))
         elif message["kind"] == "verdict" and self.order is not None:
@@ -162,6 +169,23 @@ class SimulatedWorker:
             if not message["go_on"]:
                 self.say("stopped")
                 self.order = None
+
+    def _answer(self, nonce: str, rows: Mapping[str, list[int]]) -> None:
+        data, plan = self.material.data, self.plan
+        digests = answer_challenge(data, nonce=nonce, rows=rows)
+        images = planned_images(plan.preprocess, challenged_pixels(data, rows))
+        sketch, threads = sketch_images(nonce, images), plan.training.threads_per_trial
+        if self.chance.strikes("wrong answer"):
+            wrong = self.chance.random.choice(["challenge", "preprocessing", "hardware"])
+            self.witness.misfits[self.worker_id] = wrong
+            if wrong == "challenge":
+                digests[self.chance.random.randrange(len(digests))] = NOBODY
+            elif wrong == "preprocessing":
+                sketch = [one + 1.0 for one in sketch]
+            else:
+                threads += 1
+        ready = {"kind": "ready", "threads": threads, "sketch": sketch}
+        self.outbox += [{"kind": "answer", "digests": digests}, ready]
 
     def _begin(self, order: dict[str, Any]) -> None:
         self.order, self.step, self.parent, self.waits, self.spoken = order, 0, None, False, []

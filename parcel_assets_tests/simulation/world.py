@@ -287,14 +287,13 @@ class World:
         ]
         table = model.table()
         self._require("S8", told == table, f"the table says {told}, the events {table}")
-        if model.late:
-            self._require("S6", bool(state.lineage_faults), "found late and no hold")
-        else:
-            self._require("S6", not state.lineage_faults, f"{state.lineage_faults}")
+        faults = state.lineage_faults
+        self._require("S6", bool(faults) == model.in_doubt, f"late: {model.late}, {faults}")
         for attempt in model.attempts.values():
             self.facts["resumed"] += attempt.body["resume_step"] > 0
             self.facts[str(attempt.end and attempt.end["state"])] += 1
         self.facts["late"] += model.late
+        self.facts["in doubt"] += model.in_doubt
         outcome = Outcome(
             seed=self.seed,
             plan=self.plan_name,
