@@ -16,7 +16,13 @@ from parcel_assets.core.ledger import Lease
 from parcel_assets.core.ports import PastTrial
 from parcel_assets.core.search_charges import Room
 from parcel_assets.core.trial import AttemptStarted, Cut, Verdict
-from parcel_assets.steps import dispatch_door, dispatch_loop, dispatch_pool, dispatch_reports, dispatch_settle
+from parcel_assets.steps import (
+    dispatch_door,
+    dispatch_loop,
+    dispatch_pool,
+    dispatch_reports,
+    dispatch_settle,
+)
 from parcel_assets.steps import search as search_step
 from parcel_assets.steps.dispatch_desk import Labels
 from parcel_assets_tests.fakes import FakeLedger, FakeStore

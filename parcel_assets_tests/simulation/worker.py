@@ -66,6 +66,7 @@ class Material:
     """What workers load from one setup."""
 
     setup: Setup
+    plan_digest: str
     data: TrainingData
     hello: Mapping[str, Any]
     rows: Mapping[int, Any]
@@ -80,6 +81,7 @@ def _material(_name: str, path: Path) -> Material:
     rows = milestone_rows(setup.plan, data.validation.shipments)
     return Material(
         setup=setup,
+        plan_digest=setup.plan.digest,
         data=data,
         hello=hello(IDENTITY, data),
         rows=rows,
@@ -144,12 +146,11 @@ class SimulatedWorker:
             if change is None:
                 del self.identity[name]
             witness.misfits[worker_id] = name
-        self.outbox: list[dict[str, Any]] = [
-            {**self.material.hello, "identity": self.identity}
-        ]
+        self.outbox: list[dict[str, Any]] = [{**self.material.hello, "identity": self.identity}]
         if chance.strikes("jump"):
             self.outbox.insert(0, {"kind": chance.random.choice(["ready", "answer", "finished"])})
         self.order: dict[str, Any] | None = None
+        self.folder = Path()  # its own prefix
         self.step = 0
         self.origin = NOBODY
         self.parent: str | None = None
@@ -190,6 +191,7 @@ class SimulatedWorker:
     def _begin(self, order: dict[str, Any]) -> None:
         self.order, self.step, self.parent, self.waits, self.spoken = order, 0, None, False, []
         self.origin = digest_value([order["configuration"], order["seed"]])
+        self.folder = Path(order["prefix"])
         marker = self.folder / OWNER_FILE
         revision = self.material.setup.revision
         expected = owner_of(revision, str(order["attempt"]), str(order["subject"]))
@@ -211,12 +213,6 @@ class SimulatedWorker:
         self.order = None
 
     # ---- what it does ---------------------------------------------------------------------------
-
-    @property
-    def folder(self) -> Path:
-        """Its own prefix."""
-        assert self.order is not None
-        return Path(self.order["prefix"])
 
     def say(self, kind: str, **facts: Any) -> None:
         """Put a message of the attempt into the outbox."""
@@ -321,7 +317,7 @@ class SimulatedWorker:
         return (
             lineage_of(
                 revision=self.material.setup.revision,
-                plan_digest=self.plan.digest,
+                plan_digest=self.material.plan_digest,
                 identity_digest=identity_digest(IDENTITY),
                 subject=self.order["subject"],
                 attempt=self.order["attempt"],

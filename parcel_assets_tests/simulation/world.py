@@ -50,7 +50,7 @@ RUNS_MAXIMUM = 120
 GIVES_UP = (SettingError, NoWorkerError, IdentityError, LeaseHeldError, StaleFenceError, HoldError)
 
 _USUAL: dict[str, Any] = {
-    "search__budget_trials": 14,
+    "search__budget_trials": 12,
     "search__batch_trials": 3,
     "search__attempts_per_trial": 3,
     # a stall must not be taken for a trial that reached its limit
@@ -100,7 +100,7 @@ PLANS: dict[str, Mapping[str, Any]] = {
     "redrawn": _USUAL | {"search__equal_configurations": "redraw"},
 }
 DISTINCT = {"space": 8}  # plan -> configurations that its sampler knows
-_JUDGED: dict[tuple[Any, str, int, bytes], tuple[float | None, float | None]] = {}
+_JUDGED: dict[tuple[Any, str, bytes], tuple[float | None, float | None]] = {}
 _OFTEN = ("usual", "many attempts", *PLANS)
 
 
@@ -160,7 +160,7 @@ def _remembered_costs() -> Iterator[None]:
     measure = Labels.judge
 
     def judge(labels: Labels, step: int, content: bytes) -> tuple[float | None, float | None]:
-        key = (measure, labels._plan.digest, step, content)
+        key = (measure, labels.subsets[step], content)  # labels and metric are the same in all
         if key not in _JUDGED:
             _JUDGED[key] = measure(labels, step, content)
         return _JUDGED[key]
