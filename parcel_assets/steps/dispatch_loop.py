@@ -319,8 +319,7 @@ class Dispatcher:
     def _watch(self) -> None:
         """Give up workers that are silent or stuck, and stop attempts past their reservation."""
         for worker, reason in self.pool.given_up():
-            self.engine.stop(worker.worker_id)
-            self._lose(worker, {"reason": reason})
+            self._give_up(worker.worker_id, reason)
         for worker_id, flight in tuple(self._flights.items()):
             if overdue(flight.record, self.desk.now()):
                 limit = f"it reached the limit of {flight.record.started.reserved_seconds:g} s"
