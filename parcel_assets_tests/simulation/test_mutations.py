@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from parcel_assets.core import search_batches
+from parcel_assets.core import search_batches, search_rules
 from parcel_assets.core.errors import LedgerError
 from parcel_assets.core.ledger import Lease
 from parcel_assets.core.ports import PastTrial
@@ -19,7 +19,6 @@ from parcel_assets.core.trial import AttemptStarted, Cut, Verdict
 from parcel_assets.steps import (
     dispatch_door,
     dispatch_loop,
-    dispatch_pool,
     dispatch_reports,
     dispatch_settle,
 )
@@ -64,8 +63,8 @@ def _everybody_admitted(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_answer_admitted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(dispatch_pool.Door, "judge_answer", lambda *_: None)
-    patch.setattr(dispatch_pool.Door, "judge_ready", lambda *_: None)
+    patch.setattr(dispatch_door.Door, "judge_answer", lambda *_: None)
+    patch.setattr(dispatch_door.Door, "judge_ready", lambda *_: None)
 
 
 def _stale_fence_writes(patch: pytest.MonkeyPatch) -> None:
@@ -111,9 +110,8 @@ def _never_stopped(patch: pytest.MonkeyPatch) -> None:
 
 def _judged_by_another_step(patch: pytest.MonkeyPatch) -> None:
     def judge(plan: Any, state: Any, subject: str, _step: int, cost: Any) -> Any:
-        return verdict_of(plan, state, subject, plan.training.milestones[0], cost)
+        return search_rules.verdict_of(plan, state, subject, plan.training.milestones[0], cost)
 
-    verdict_of = dispatch_reports.verdict_of
     patch.setattr(dispatch_reports, "verdict_of", judge)
 
 

@@ -273,7 +273,7 @@ class SimulatedWorker:
             content = np.full(len(content) // 4, value, dtype="<f4").tobytes()
         if chance.strikes("wrong length"):
             content = content[:-4]
-        facts = {
+        facts: dict[str, Any] = {
             "photos_seen": step * self.plan.training.batch_photos,
             "subset": NOBODY if chance.strikes("other photos") else self.material.subsets[step],
         }
