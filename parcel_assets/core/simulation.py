@@ -174,13 +174,13 @@ def choose_best(
         for one, threshold in zip(scores, thresholds, strict=True)
     ]
     best = int(np.argmin([one.cost_per_1000 for one in estimates]))
-    truth = true_cost(separations[best], thresholds[best], world.damaged_share, costs)
+    truth = true_cost(float(separations[best]), thresholds[best], world.damaged_share, costs)
     return ChosenBest(
         shown=estimates[best].cost_per_1000,
         shown_bound=estimates[best].upper_bound_guarded,
         corrected=corrected.cost_per_1000,
         corrected_bound=corrected.range_high,
-        truth=float(truth),
+        truth=truth,
     )
 
 

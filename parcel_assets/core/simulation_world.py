@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
@@ -120,17 +119,11 @@ def scores_of_models(
     return scores
 
 
-def true_cost(
-    separation: float | NDArray[np.float64],
-    threshold: float | NDArray[np.float64],
-    damaged_share: float,
-    costs: Costs,
-) -> float | NDArray[np.float64]:
+def true_cost(separation: float, threshold: float, damaged_share: float, costs: Costs) -> float:
     """Return what a model costs per 1,000 photos over all shipments that there could be."""
-    missed = damaged_share * costs.missed_damage * ndtr(threshold - separation)
-    needless = (1 - damaged_share) * costs.needless_review * ndtr(-np.asarray(threshold))
-    result: NDArray[np.float64] = PER * (missed + needless)
-    return float(result) if np.ndim(result) == 0 else result
+    missed = damaged_share * costs.missed_damage * float(ndtr(threshold - separation))
+    needless = (1 - damaged_share) * costs.needless_review * float(ndtr(-threshold))
+    return PER * (missed + needless)
 
 
 def best_threshold(separation: float, damaged_share: float, costs: Costs) -> float:
@@ -142,7 +135,7 @@ def best_threshold(separation: float, damaged_share: float, costs: Costs) -> flo
 def least_cost(separation: float, damaged_share: float, costs: Costs) -> float:
     """Return a model's true cost per 1,000 photos at its best threshold."""
     threshold = best_threshold(separation, damaged_share, costs)
-    return float(true_cost(separation, threshold, damaged_share, costs))
+    return true_cost(separation, threshold, damaged_share, costs)
 
 
 def separation_for(cost: float, damaged_share: float, costs: Costs) -> float | None:
