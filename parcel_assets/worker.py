@@ -5,12 +5,10 @@ Whatever a library prints goes to the log instead of into the messages. What a w
 orders is `steps.worker`'s.
 """
 
-import ctypes
 import json
 import logging
 import os
 import queue
-import signal
 import sys
 import threading
 import time
@@ -18,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from parcel_assets.adapters.engine_process import die_with_parent
 from parcel_assets.adapters.identity_host import measure_identity
 from parcel_assets.core.ports import Message, Trainer
 from parcel_assets.steps.worker import Setup, serve
@@ -25,7 +24,6 @@ from parcel_assets.wiring import open_trainer
 
 HEARTBEAT_SECONDS = 1.0
 EXIT_ORPHANED = 3
-PR_SET_PDEATHSIG = 1
 
 
 class PipeChannel:
@@ -77,15 +75,9 @@ class PipeChannel:
             self.send({"kind": "alive", "attempt": attempt, "step": step})
 
 
-def _die_with_parent() -> None:
-    """Ask the kernel to end this process with its parent, whatever library code is running."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def run(arguments: list[str], trainer: Callable[[], Trainer]) -> None:
     """Serve on stdin and stdout with a trainer until the coordinator is gone."""
-    _die_with_parent()
+    die_with_parent()
     reads, writes = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

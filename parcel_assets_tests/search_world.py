@@ -24,6 +24,7 @@ from parcel_assets.core.ports import Engine, Ledger, Ports, Sampler, Store
 from parcel_assets.core.search import SearchState, fold_search
 from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.core.table import table_digest, table_rows
+from parcel_assets.steps.admission import load_chain
 from parcel_assets.steps.search import run_trial_batches
 from parcel_assets_tests.core.plans import plan as make_plan
 from parcel_assets_tests.fake_training import FakeSampler
@@ -167,13 +168,14 @@ class World:
         *,
         workers: int = 2,
         faults: Mapping[str, Any] | None = None,
+        worker: str = "fake_worker",
         engine: Callable[[], Engine] | None = None,
         sampler: Sampler | None = None,
         notify: Callable[[str, Mapping[str, Any]], None] = lambda _kind, _facts: None,
         identity: Callable[..., dict[str, str]] = measure_identity,
     ) -> Ports:
         """Return ports whose unused doors are shut."""
-        module = "parcel_assets_tests.fake_worker"
+        module = f"parcel_assets_tests.{worker}"
         command = (sys.executable, "-m", module, json.dumps(dict(faults or {})))
         shut = cast("Any", None)
         return Ports(
@@ -216,6 +218,22 @@ class World:
     def search(self, **settings: Any) -> Evidence:
         """Search to the end."""
         return run_trial_batches(REVISION, self.ports(**settings))
+
+
+def setup_of(world: World) -> Path:
+    """Return the setup file of the world's workers, as the pool writes it."""
+    ports = world.ports()
+    plan, split = world.plan(), load_chain(REVISION, ports).split
+    files = {
+        f"{part}_{kind}": str(ports.store.path(digest))
+        for part in ("train", "validation")
+        for kind, digest in (
+            ("pixels", split.parts[part].pixels),
+            ("rows", split.parts[part].rows),
+        )
+    }
+    fields = {"revision": REVISION, "plan": plan.document(), "files": files}
+    return ports.store.path(ports.store.put_document(fields))
 
 
 if __name__ == "__main__":

@@ -12,12 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from parcel_assets.core.ledger import Event, Kind, Lease
+from parcel_assets.core.ledger_audit import LedgerRecord
 from parcel_assets.core.plan import Plan, PreprocessPlan, SnapshotPlan, TrainingPlan
 from parcel_assets.core.snapshot import BadRow, Label, Photo
 from parcel_assets.core.space import Scalar
 
 Pixels = npt.NDArray[np.uint8]
 Scores = npt.NDArray[np.float32]
+Images = npt.NDArray[np.float32]  # (photos, 3, side, side)
 Flags = npt.NDArray[np.bool_]
 Message = Mapping[str, Any]  # JSON fields with `kind`
 
@@ -83,6 +85,10 @@ class Ledger(Protocol):
 
     def events(self, revision: str, after: int = 0) -> tuple[Event, ...]:
         """Return the chain's events with a sequence above `after`."""
+        ...
+
+    def record_of(self, revision: str) -> LedgerRecord:
+        """Return all that is held of a revision, as it is and at one moment, for an audit."""
         ...
 
     def acquire(self, revision: str, purpose: str) -> Lease:
@@ -164,12 +170,27 @@ class Store(Protocol):
         """Return a verified JSON value."""
         ...
 
+    def leave_anchor(self, revision: str, anchor: Mapping[str, Any]) -> None:
+        """Keep where a chain stood (a core.anchor.Anchor document), once, durably and read-only.
+
+        Raises StorageError where another anchor was left at the same event.
+        """
+        ...
+
+    def anchors(self, revision: str) -> tuple[Mapping[str, Any], ...]:
+        """Return the anchors of a revision, in order of their events."""
+        ...
+
     def claim_prefix(self, prefix: str, owner: Mapping[str, Any]) -> Path:
         """Make an attempt's folder with its owner marker, atomically; raises if it exists (S5)."""
         ...
 
     def prefix_path(self, prefix: str) -> Path:
         """Return the folder of a prefix."""
+        ...
+
+    def set_aside(self, prefix: str, note: Mapping[str, Any]) -> Path:
+        """Move a prefix in doubt to where nothing is resumed from, marked with a note why."""
         ...
 
 
@@ -267,6 +288,12 @@ class Trainer(Protocol):
         """
         ...
 
+    def rehearse(
+        self, training: TrainingPlan, preprocess: PreprocessPlan, pixels: Pixels
+    ) -> tuple[Images, int]:
+        """Return photos as networks get them, without augmentation, and the threads in force."""
+        ...
+
     def score(self, model: Path, pixels: Pixels) -> Scores:
         """Return the damage score in 0..1 of each photo, (N,) float32, under saved weights."""
         ...
@@ -282,16 +309,20 @@ class Trainer(Protocol):
 class Engine(Protocol):
     """Starts workers, carries messages and stops workers; decides nothing and retries nothing.
 
-    A message from a worker is a JSON mapping with `kind`; the engine adds `{"kind": "lost",
-    "reason": …}` when a worker ends or can no longer speak.
+    A message from a worker is a JSON mapping with `kind`; those of one worker keep their order. The
+    engine says `{"kind": "lost", "reason": …}` once, after a worker's last message, when it ends by
+    itself or can no longer speak. A worker id is used once; one never started is a SettingError.
     """
 
     def start(self, worker_id: str, setup: Path) -> None:
-        """Start a fresh worker process on the setup document."""
+        """Start a fresh worker process on the setup document.
+
+        Raises SettingError where that is not possible; an engine that learns it later says `lost`.
+        """
         ...
 
     def send(self, worker_id: str, message: Message) -> None:
-        """Send a message; a worker that is gone is reported as lost, not raised."""
+        """Send a message without waiting; a worker that is gone is reported as lost, not raised."""
         ...
 
     def receive(self, timeout_seconds: float) -> list[tuple[str, dict[str, Any]]]:
@@ -299,11 +330,11 @@ class Engine(Protocol):
         ...
 
     def stop(self, worker_id: str) -> None:
-        """End a worker at once and wait until it is gone."""
+        """End a worker at once and wait until it is gone; nothing more is heard of it."""
         ...
 
     def close(self) -> None:
-        """End all workers."""
+        """End all workers and whatever they started; a closed engine starts no more."""
         ...
 
 
@@ -409,7 +440,7 @@ class Ports:
     open_source: Callable[[SnapshotPlan, int], ArchiveSource]  # section, side in pixels
     open_engine: Callable[[], Engine]
     sampler: Callable[[str], Sampler]
-    measure_identity: Callable[[Mapping[str, Any], Mapping[str, str]], dict[str, str]]
+    measure_identity: Callable[[Plan, TrainingData], dict[str, str]]
     validator: TableValidator
     vault: Vault
     signer: Signer

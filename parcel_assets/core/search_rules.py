@@ -4,6 +4,8 @@ Batches and cut tables are made in `search_batches`, money is counted in `search
 what was decided is left to the steps.
 """
 
+from collections.abc import Sequence
+
 from parcel_assets.core.attempts import AttemptRecord
 from parcel_assets.core.errors import ReportError
 from parcel_assets.core.plan import Plan
@@ -12,13 +14,27 @@ from parcel_assets.core.search_batches import batches_to_close
 from parcel_assets.core.trial import (
     AttemptState,
     CheckpointSaved,
+    Cut,
     MilestoneReported,
     ProposedTrial,
     TrialState,
     Verdict,
 )
 
+HOLD_NO_WORKER = "hold:no-worker"
+
 # ---- reports ------------------------------------------------------------------------------------
+
+
+def check_step(plan: Plan, step: int, where: str) -> None:
+    """Raise ReportError for a step past the end, whatever is said of it."""
+    if step > plan.training.steps:
+        raise ReportError(
+            f"step {step} of {plan.training.steps}",
+            expected=f"a training that ends at step {plan.training.steps}",
+            where=where,
+            remedy="The attempt is stopped; its worker does not keep the protocol.",
+        )
 
 
 def check_report(
@@ -36,6 +52,7 @@ def check_report(
     naming those in doubt; for a skipped milestone, a step past the end or backwards, another axis.
     """
     where = f"report of {record.attempt} at step {step}"
+    check_step(plan, step, where)
     earlier = record.reports.get(step)
     if earlier is not None and earlier.scores == scores:
         return earlier
@@ -56,7 +73,7 @@ def check_report(
     due = [one for one in plan.training.milestones if one > start and one not in record.reports]
     newest = max([start, *record.reports])
     faults = {
-        f"a step outside 1…{plan.training.steps}": not 1 <= step <= plan.training.steps,
+        f"step {step} of {plan.training.steps}": step < 1,
         f"a step not after {newest}": step <= newest,
         f"milestone {due[0] if due else 0} skipped": bool(due) and step > due[0],
         f"{photos_seen} photos seen": photos_seen != step * plan.training.batch_photos,
@@ -80,12 +97,19 @@ def verdict_of(
 
     A value is only ever compared at its own step with the frozen cut of its batch (S7).
     """
+    trial = state.subjects[subject].trial
+    return judge_by(plan, trial, state.cut_table(subject), step, cost)
+
+
+def judge_by(
+    plan: Plan, trial: ProposedTrial | None, cuts: Sequence[Cut], step: int, cost: float | None
+) -> tuple[Verdict, str]:
+    """Return the verdict that cuts give on a trial's value at a step, and its reason."""
     if step not in plan.training.milestones:
         return Verdict.NOT_COMPARABLE, f"step {step} is no milestone of the plan"
     if cost is None:
         return Verdict.STOP, "the scores give no finite cost"
-    trial = state.subjects[subject].trial
-    cut = next((one for one in state.cut_table(subject) if one.step == step), None)
+    cut = next((one for one in cuts if one.step == step), None)
     reason = None
     if trial is None:
         reason = "no trial of the search: nothing is compared"
@@ -149,5 +173,6 @@ def end_reason(
         return "cap" if cap_reached else None
     if state.proposed < plan.search.budget_trials:
         return "space" if space_exhausted else None
-    completed = state.trials_by_state.get(str(TrialState.COMPLETED), 0)
-    return "budget" if completed else "failed"
+    if state.best_number is not None:
+        return "budget"
+    return "pruned" if set(state.trials_by_state) == {str(TrialState.PRUNED)} else "failed"

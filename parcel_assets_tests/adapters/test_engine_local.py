@@ -1,126 +1,266 @@
-"""Local worker processes: what they may see, how they are heard, that none outlives its engine."""
+"""Local worker processes: the contract of engines, and that none outlives its engine."""
 
 import json
 import os
+import resource
+import signal
+import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from parcel_assets.adapters import engine_log
 from parcel_assets.adapters.engine_local import LocalEngine
+from parcel_assets_tests.contracts.engine_contract import (
+    EngineContract,
+    SearchEngineContract,
+    is_gone,
+    wait_until,
+)
+from parcel_assets_tests.search_world import World, setup_of, small_plan
 
-ECHO = """
-import json, os, sys
-print(json.dumps({"kind": "hello", "environment": dict(os.environ), "setup": sys.argv[1]}))
-sys.stdout.flush()
-for line in sys.stdin:
-    print(json.dumps({"kind": "echo", "heard": json.loads(line)}), flush=True)
+CONTRACT = (sys.executable, "-m", "parcel_assets_tests.contract_worker")
+SEARCH = (sys.executable, "-m", "parcel_assets_tests.fake_worker", "{}")
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    return tmp_path / "logs"
+
+
+@pytest.fixture(scope="module")
+def search_setup(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    world = World(tmp_path_factory.mktemp("world"))
+    world.freeze(small_plan())
+    return setup_of(world)
+
+
+def process_of(engine: LocalEngine, worker_id: str) -> int:
+    return engine._workers[worker_id].process.pid
+
+
+class TestLocalEngine(EngineContract):
+    """Every behaviour of a worker, on local processes."""
+
+    # what the search asks for is asked of real workers, below
+    @pytest.fixture
+    def setup(self, tmp_path: Path) -> Path:
+        path = tmp_path / "setup.json"
+        path.write_text(json.dumps({"behaviour": "protocol"}))
+        return path
+
+    @pytest.fixture
+    def engine(self, logs: Path) -> Iterator[LocalEngine]:
+        engine = LocalEngine(logs, CONTRACT)
+        yield engine
+        engine.close()
+
+    @pytest.fixture
+    def broken(self, logs: Path) -> Iterator[LocalEngine]:
+        engine = LocalEngine(logs, ("/nowhere/python",))
+        yield engine
+        engine.close()
+
+    def process_of(self, engine: Any, worker_id: str) -> int:
+        return process_of(engine, worker_id)
+
+
+class TestLocalEngineInTheSearch(SearchEngineContract):
+    """Real workers with the fake trainer."""
+
+    @pytest.fixture
+    def setup(self, search_setup: Path) -> Path:
+        return search_setup
+
+    @pytest.fixture
+    def engine(self, logs: Path) -> Iterator[LocalEngine]:
+        engine = LocalEngine(logs, SEARCH)
+        yield engine
+        engine.close()
+
+    def end_worker(self, engine: Any, worker_id: str) -> None:
+        os.kill(process_of(engine, worker_id), signal.SIGKILL)
+
+
+# ---- however the coordinator dies ---------------------------------------------------------------
+
+
+COORDINATOR = """
+import json, os, sys, time
+from pathlib import Path
+from parcel_assets.adapters.engine_local import LocalEngine
+folder, behaviours = Path(sys.argv[1]), sys.argv[2:]
+engine = LocalEngine(folder / "logs", (sys.executable, "-m", "parcel_assets_tests.contract_worker"))
+for behaviour in behaviours:
+    (folder / f"{behaviour}.json").write_text(json.dumps({"behaviour": behaviour}))
+    engine.start(behaviour, folder / f"{behaviour}.json")
+heard = []
+while len(heard) < len(behaviours):
+    heard += [message for _, message in engine.receive(1.0) if message["kind"] == "hello"]
+pids = [p for one in heard for p in (one["pid"], *one.get("children", []))]
+print(json.dumps({"workers": pids, "warden": engine._warden.pid}), flush=True)
+time.sleep(600)
 """
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "setup.json").write_text("{}")
-    return tmp_path
+def coordinator(tmp_path: Path) -> Iterator[Callable[..., tuple[Any, list[int], int]]]:
+    """Return what starts a coordinator of workers that would live for ever."""
+    started = []
+
+    def start(*behaviours: str, shell: bool = False) -> tuple[Any, list[int], int]:
+        words = [sys.executable, "-c", COORDINATOR, str(tmp_path), *behaviours]
+        if shell:
+            words = ["/bin/sh", "-c", '"$@"; true', "sh", *words]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True)
+        started.append(process)
+        assert process.stdout is not None
+        facts = json.loads(process.stdout.readline())
+        return process, facts["workers"], facts["warden"]
+
+    yield start
+    for process in started:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        finally:
+            process.communicate()
 
 
-def engine_of(folder: Path, program: str) -> LocalEngine:
-    return LocalEngine(folder / "logs", (sys.executable, "-c", program))
+def all_gone(processes: list[int]) -> None:
+    wait_until(lambda: all(is_gone(one) for one in processes), 10)
 
 
-def hear(engine: LocalEngine, kind: str) -> dict[str, Any]:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        for _, message in engine.receive(0.2):
-            if message["kind"] == kind:
-                return message
-    raise AssertionError(f"no {kind} came")
-
-
-@pytest.fixture
-def echo(folder: Path) -> Iterator[LocalEngine]:
-    engine = engine_of(folder, ECHO)
-    yield engine
-    engine.close()
-
-
-def test_a_worker_sees_no_credential_and_computes_with_one_thread(
-    echo: LocalEngine, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_no_worker_and_no_child_of_one_outlives_its_coordinator(
+    coordinator: Callable[..., tuple[Any, list[int], int]],
 ) -> None:
-    monkeypatch.setenv("PARCEL_ASSETS_LEDGER_URL", "postgresql://secret")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    echo.start("w1", folder / "setup.json")
-    hello = hear(echo, "hello")
-    assert "secret" not in json.dumps(hello["environment"])
-    assert hello["environment"]["OMP_NUM_THREADS"] == "1"
-    assert hello["setup"] == str(folder / "setup.json")
+    left = []
+    for how in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, "group", "shell"):
+        process, workers, warden = coordinator("stuck", "has_children", shell=how == "shell")
+        assert not any(is_gone(one) for one in workers)
+        if isinstance(how, str):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.send_signal(how)
+        left += [*workers, warden]
+    all_gone(left)
 
 
-def test_messages_go_both_ways_in_order(echo: LocalEngine, folder: Path) -> None:
-    echo.start("w1", folder / "setup.json")
-    for number in range(3):
-        echo.send("w1", {"kind": "order", "number": number})
-    heard: list[int] = []
-    deadline = time.monotonic() + 20
-    while len(heard) < 3 and time.monotonic() < deadline:
-        heard += [m["heard"]["number"] for _, m in echo.receive(0.2) if m["kind"] == "echo"]
-    assert heard == [0, 1, 2]
+def test_a_paused_worker_does_not_outlive_its_coordinator_either(
+    coordinator: Callable[..., tuple[Any, list[int], int]],
+) -> None:
+    process, workers, warden = coordinator("has_children")
+    for one in workers:
+        os.kill(one, signal.SIGSTOP)
+    process.kill()
+    all_gone([*workers, warden])
 
 
-def test_a_worker_that_ends_is_lost_once_with_the_end_of_its_log(folder: Path) -> None:
-    engine = engine_of(folder, "import sys; sys.stderr.write('out of memory'); sys.exit(7)")
-    engine.start("w1", folder / "setup.json")
-    lost = hear(engine, "lost")
-    assert "exit code 7" in lost["reason"]
-    assert lost["tail"] == "out of memory"
-    engine.send("w1", {"kind": "order"})
-    assert engine.receive(0.1) == []
+def test_a_stuck_worker_dies_by_the_kernel_where_the_warden_was_killed_too(
+    coordinator: Callable[..., tuple[Any, list[int], int]],
+) -> None:
+    process, workers, warden = coordinator("stuck_child_of_parent")
+    os.kill(warden, signal.SIGKILL)
+    process.kill()
+    all_gone(workers)
+
+
+def test_a_worker_forked_but_not_yet_started_when_its_coordinator_died_is_found(
+    coordinator: Callable[..., tuple[Any, list[int], int]], tmp_path: Path
+) -> None:
+    """The fork bears the mark only from its program's start on: the warden looks for a while."""
+    process, workers, _warden = coordinator("echo")
+    environment = Path(f"/proc/{workers[0]}/environ").read_bytes().split(b"\0")
+    (mark,) = [one.decode() for one in environment if one.startswith(b"PARCEL_ASSETS_MARK=")]
+    late = f"sleep 1; exec env {mark} {sys.executable} -c 'import time; time.sleep(600)'"
+    child = subprocess.Popen(["/bin/sh", "-c", late], start_new_session=True)
+    process.kill()
+    try:
+        assert child.wait(10) == -signal.SIGKILL
+    finally:
+        child.kill()
+
+
+def test_a_killed_warden_is_replaced_at_the_next_start(logs: Path, tmp_path: Path) -> None:
+    setup = tmp_path / "echo.json"
+    setup.write_text('{"behaviour": "echo"}')
+    engine = LocalEngine(logs, CONTRACT)
+    engine.start("w1", setup)
+    first = engine._warden
+    assert first is not None
+    first.kill()
+    first.wait()
+    engine.start("w2", setup)
+    assert engine._warden is not None
+    assert engine._warden.pid != first.pid
+    assert engine._warden.poll() is None
     engine.close()
 
 
-@pytest.mark.parametrize("line", ["no json", "[]", '{"kind": 3}', '{"kind": "lost"}'])
-def test_a_worker_that_speaks_no_protocol_is_ended(folder: Path, line: str) -> None:
-    program = f"import time; print({line!r}, flush=True); time.sleep(60)"
-    engine = engine_of(folder, program)
-    engine.start("w1", folder / "setup.json")
-    assert "no message" in hear(engine, "lost")["reason"]
-    engine.close()
+# ---- the machine's limits -----------------------------------------------------------------------
 
 
-def test_stopping_ends_a_worker_and_its_children_at_once(folder: Path) -> None:
+def test_without_a_descriptor_left_the_start_is_refused_in_words(tmp_path: Path) -> None:
     program = (
-        "import subprocess, sys, json, time\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
-        "print(json.dumps({'kind': 'hello', 'child': child.pid}), flush=True)\n"
-        "time.sleep(60)"
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from parcel_assets.adapters.engine_local import LocalEngine\n"
+        "from parcel_assets.core.errors import SettingError\n"
+        "engine = LocalEngine(Path(sys.argv[1]), ('/bin/cat',))\n"
+        "engine.start('w0', Path('-'))\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))\n"
+        "before = len(list(Path('/proc/self/fd').iterdir()))\n"
+        "for number in range(1, 9):\n"
+        "    try:\n"
+        "        engine.start(f'w{number}', Path('-'))\n"
+        "        before = len(list(Path('/proc/self/fd').iterdir()))\n"
+        "    except SettingError as error:\n"
+        "        assert 'does not start' in str(error) and 'Too many open files' in str(error)\n"
+        "        break\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))\n"
+        "engine.stop('w0')\n"
+        "after = len(list(Path('/proc/self/fd').iterdir()))\n"
+        "assert after < before, (before, after)\n"
+        "engine.close()\n"
+        "print('refused', number)\n"
     )
-    engine = engine_of(folder, program)
-    engine.start("w1", folder / "setup.json")
-    child = hear(engine, "hello")["child"]
-    engine.stop("w1")
-    deadline = time.monotonic() + 5
-    while Path(f"/proc/{child}").exists() and time.monotonic() < deadline:
-        state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
-        if state == "Z":
-            break
-        time.sleep(0.02)
-    else:
-        assert not Path(f"/proc/{child}").exists()
-    assert engine.receive(0.05) == []
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.startswith("refused"), done.stderr
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 24  # of that process only
+
+
+def test_a_log_folder_that_cannot_be_is_refused_in_words(tmp_path: Path) -> None:
+    from parcel_assets.core.errors import SettingError
+
+    (tmp_path / "logs").write_text("a file")
+    engine = LocalEngine(tmp_path / "logs", CONTRACT)
+    with pytest.raises(SettingError, match="does not start"):
+        engine.start("w1", tmp_path / "setup.json")
     engine.close()
 
 
-def test_closing_ends_all_workers(folder: Path) -> None:
-    engine = engine_of(folder, ECHO)
-    for name in ("w1", "w2"):
-        engine.start(name, folder / "setup.json")
-    hear(engine, "hello")
-    processes = [worker.process for worker in engine._workers.values()]
-    engine.close()
-    assert all(process.returncode is not None for process in processes)
-    for process in processes:
-        with pytest.raises(ProcessLookupError):
-            os.kill(process.pid, 0)
+def test_logs_of_earlier_workers_are_kept_up_to_a_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_log, "LOG_FILES_KEPT", 2)
+    for number in range(5):
+        path = tmp_path / f"w{number}.log"
+        path.write_text("old")
+        os.utime(path, (number, number))
+    engine_log.remove_old_logs(tmp_path)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["w3.log", "w4.log"]
+
+
+def test_a_log_on_a_full_disk_is_cut_short_and_its_end_still_known(tmp_path: Path) -> None:
+    (tmp_path / "full.log").symlink_to("/dev/full")
+    log = engine_log.BoundedLog(tmp_path / "full.log")
+    log.write(b"first")
+    log.write(b" and last words")
+    assert log.tail == "first and last words"
+    log.close()
