@@ -102,7 +102,9 @@ def _execute(revision: str, settings: Settings) -> dg.ExecuteInProcessResult:
     from parcel_assets.defs.jobs import SEARCH_JOB
     from parcel_assets.defs.resources import ParcelAssets
 
-    resource = ParcelAssets(data_folder=str(settings.data), workers=settings.workers)
+    resource = ParcelAssets(
+        data_folder=str(settings.data), workers=settings.workers, engine=settings.engine
+    )
     with open_instance(settings) as instance:
         instance.add_dynamic_partitions(str(SEARCH_REVISIONS.name), [revision])
         fail_dead_runs(instance)
