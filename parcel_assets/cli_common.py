@@ -5,6 +5,8 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 a hold with a named re
 
 import json
 import os
+import re
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,6 +25,8 @@ from parcel_assets.wiring import Settings
 
 EXIT_ERROR, EXIT_HOLD, EXIT_STOPPED = 1, 3, 130
 PLAIN_WIDTH = 160
+NAME = "parcel-assets"
+_COMMAND = re.compile(r"(?<![\w/.-])parcel-assets(?= [a-z])")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -82,14 +86,22 @@ def console(*, error: bool = False) -> Console:
 def command() -> str:
     """Return how this command line was called, so that a printed line can be pasted."""
     called = Path(sys.argv[0])
-    if shutil.which(called.name) or not called.is_file():
-        return called.name
-    return os.path.relpath(called)
+    own = called.name == NAME and called.is_file() and not shutil.which(NAME)
+    words = [os.path.relpath(called) if own else NAME]
+    if OPTIONS.data is not None:
+        words += ["--data", shlex.quote(OPTIONS.data)]
+    return " ".join(words)
+
+
+def pasteable(text: str) -> str:
+    """Return the text with every command in it as it must be typed here: path, data folder."""
+    return _COMMAND.sub(lambda _found: command(), text)
 
 
 def say(text: str = "", *, style: str | None = None, error: bool = False) -> None:
     """Print one line for people; with --json it goes to the error stream."""
-    console(error=error or OPTIONS.json).print(text, style=style, markup=False, soft_wrap=True)
+    line = pasteable(text)
+    console(error=error or OPTIONS.json).print(line, style=style, markup=False, soft_wrap=True)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -116,11 +128,21 @@ def print_refusal(fields: Mapping[str, Any]) -> int:
         return EXIT_HOLD if hold else EXIT_ERROR
     head = str(hold) if hold else _words(str(fields["error"]))
     say(f"{head}: {fields['where']}", style="bold yellow" if hold else "bold red", error=True)
-    for name, word in (("found", "found"), ("expected", "expected"), ("remedy", "do")):
-        say(f"  {word:<9} {fields[name]}", error=True)
-    for fault in fields.get("faults") or []:
-        words = fault if isinstance(fault, str) else f"{fault['path'] or 'plan'}: {fault['fault']}"
-        say(f"  - {words}", error=True)
+    faults = [
+        one if isinstance(one, str) else f"{one['path'] or 'plan'}: {one['fault']}"
+        for one in fields.get("faults") or []
+    ]
+    found = str(fields["found"])
+    if faults and all(one in found for one in faults):
+        found = found.partition(":")[0]  # each has a line of its own below
+    for word, text in (
+        ("found", found),
+        ("expected", fields["expected"]),
+        ("do", fields["remedy"]),
+    ):
+        say(f"  {word:<9} {text}", error=True)
+    for one in faults:
+        say(f"  - {one}", error=True)
     return EXIT_HOLD if hold else EXIT_ERROR
 
 
@@ -132,4 +154,4 @@ def _words(error: str) -> str:
 def _shown(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else pasteable(str(value))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from parcel_assets.cli_common import OPTIONS, JsonOption, command, print_json, print_table, say
+from parcel_assets.cli_common import OPTIONS, JsonOption, print_json, print_table, say
 from parcel_assets.core.codec import short
 from parcel_assets.core.standing import HOLD, standing_of
 from parcel_assets.steps.admission import load_chain
@@ -87,7 +87,7 @@ def demo(
     if not as_json:
         if standing.state == HOLD:
             say("A hold is a proper end: it says what is missing, and waits for a person.")
-        say(f"See it in Dagster:  {command()} ui", style="bold")
+        say("See it in Dagster:  parcel-assets ui", style="bold")
     raise typer.Exit(0 if standing.state == HOLD else code)
 
 

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import typer
 
 from parcel_assets.cli_common import (
-    EXIT_ERROR,
     OPTIONS,
     JsonOption,
     print_json,
@@ -160,10 +159,10 @@ def snapshot_show(plan: PlanArgument, *, as_json: JsonOption = False) -> None:
     OPTIONS.json = as_json
     settings = OPTIONS.settings()
     revision = Path(plan).stem if plan.endswith(".toml") else plan
-    chain = load_chain(revision, open_ports(settings))
-    if Stage.SNAPSHOT not in chain.evidence:
-        say(f"{revision} has no snapshot yet. Next:  parcel-assets run {revision}")
-        raise typer.Exit(EXIT_ERROR)
+    ports = open_ports(settings)
+    chain = load_chain(revision, ports) if revision in ports.ledger.revisions() else None
+    if chain is None or Stage.SNAPSHOT not in chain.evidence:
+        raise _no_snapshot_yet(plan, revision, settings)
     body = chain.snapshot
     if as_json:
         print_json(_json_fields(body))
@@ -177,6 +176,17 @@ def snapshot_show(plan: PlanArgument, *, as_json: JsonOption = False) -> None:
     print_table("photos by value", ("dimension", "value", "photos"), rows)
     if body.bad_rows:
         _print_bad_rows([row.document() for row in body.bad_rows])
+
+
+def _no_snapshot_yet(plan: str, revision: str, settings: Settings) -> ArchiveError:
+    """Return the refusal to show a snapshot that no run has kept, with what the plan file says."""
+    pinned = find_plan(plan, settings).plan.snapshot.digest
+    return ArchiveError(
+        f"digest {short(pinned)} in the plan file, and no run yet" if pinned else "no pin",
+        expected="a snapshot that a run of the search revision kept",
+        where=f"snapshot of {revision}",
+        remedy=f"Next: `parcel-assets {'run' if pinned else 'snapshot pin'} {plan}`.",
+    )
 
 
 def register(found: PlanFile, settings: Settings) -> None:

@@ -166,6 +166,10 @@ def _standing_or_fault(revision: str, ports: Ports) -> Standing:
 def _search_fields(state: SearchState) -> dict[str, Any]:
     return {
         "ended": state.ended,
+        "closed": state.closed,
+        "paused": state.paused,
+        "started_trials": state.started,
+        "unstarted_trials": state.unstarted,
         "batches": len(state.batches),
         "trials_by_state": state.trials_by_state,
         "attempts_by_state": state.attempts_by_state,
@@ -196,11 +200,13 @@ def _gates(chain: Chain) -> list[dict[str, Any]]:
 
 
 def _print_search(chain: Chain, state: SearchState) -> None:
+    budget = chain.plan.search.budget_trials
     hours = {name: f"{s / 3600:.3f}" for name, s in state.charged_seconds_by_purpose.items()}
     rows = [
         ("plan digest", short(chain.plan_digest)),
         ("events", len(chain.events)),
         ("search", f"ended: {state.ended}" if state.ended else "not ended"),
+        ("slots", f"{state.started} started + {state.unstarted} unstarted of {budget}"),
         ("trials", _listed(state.trials_by_state)),
         ("attempts", _listed(state.attempts_by_state)),
         (
@@ -226,6 +232,22 @@ def _print_search(chain: Chain, state: SearchState) -> None:
 
 def _listed(counts: dict[str, Any]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
+
+
+def close(
+    revision: Annotated[str, typer.Argument(metavar="REVISION", help="The search to end.")],
+    reason: Annotated[str, typer.Option(help="Why; the ledger keeps it.")],
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """End a search for good, before its holdout is opened; more trials need a new revision."""
+    OPTIONS.json = as_json
+    from parcel_assets.steps.search import close_search
+
+    settings = OPTIONS.settings()
+    ports = open_ports(settings)
+    close_search(revision, ports, reason=reason)
+    tell_standing(standing_of(load_chain(revision, ports)), settings)
 
 
 def decide(

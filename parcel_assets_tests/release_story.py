@@ -25,10 +25,12 @@ from parcel_assets.adapters.report_html import render_report
 from parcel_assets.adapters.signer_ecdsa import EcdsaSigner
 from parcel_assets.adapters.store_files import FileStore
 from parcel_assets.core.codec import digest_bytes, digest_value
+from parcel_assets.core.comparison import compare_paired_costs, tie_set
 from parcel_assets.core.holdout import holdout_digest, holdout_keys
 from parcel_assets.core.ledger import Kind, Lease
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.ports import PartData, Pixels, Ports, Scores
+from parcel_assets.core.ranks import area_under_curve
 from parcel_assets.core.reruns import judge_reruns
 from parcel_assets.core.search import fold_search
 from parcel_assets.core.selection import rank_trials
@@ -42,16 +44,9 @@ from parcel_assets.core.slice_report import (
 )
 from parcel_assets.core.split import part_data
 from parcel_assets.core.stage import Evidence, Stage
-from parcel_assets.core.statistics import (
-    Costs,
-    area_under_curve,
-    choose_threshold,
-    compare_paired_costs,
-    estimate_cost,
-    review_decisions,
-    tie_set,
-)
+from parcel_assets.core.statistics import Costs, estimate_cost
 from parcel_assets.core.table import pack_scores, table_digest, table_rows
+from parcel_assets.core.thresholds import choose_threshold, review_decisions
 from parcel_assets.core.trial import trial_id_of, trial_seed
 from parcel_assets_tests.core.plans import plan as small_plan
 from parcel_assets_tests.fakes import FakeLedger
@@ -776,6 +771,12 @@ class _Teller:
                 "disposition": "evaluate:final-holdout" if passed else "hold:slice-quality",
                 "members": {one.name: slice_members(one, part, self.candidate) for one in rules},
                 "worst_sheet": self.store.put(self._sheet(worst, "validation"), ".png"),
+                "worst_sheets": {
+                    rule.name: self.store.put(self._sheet(missed, "validation"), ".png")
+                    for rule in rules
+                    if rule.role == "protected"
+                    and len(missed := worst_missed(part, self.candidate, 24, rule))
+                },
             },
         )
         if self.decided:

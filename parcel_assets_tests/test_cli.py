@@ -120,6 +120,22 @@ def test_pinning_writes_the_digest_and_nothing_else(data: Path, tmp_path: Path) 
     assert path.read_text() == after
 
 
+def test_a_snapshot_that_no_run_has_kept_yet_is_told_with_what_comes_next(
+    data: Path, tmp_path: Path
+) -> None:
+    call("plan", "new", str(draw_archive(tmp_path / "photos")))
+    assert "snapshot pin photos" in call("snapshot", "show", "photos", code=ERROR)
+    digest = call_json("snapshot", "pin", "photos")["snapshot_digest"]
+    refused = call_json("snapshot", "show", "photos", code=ERROR)
+    assert digest[:8] in refused["found"]
+    assert "run photos" in refused["remedy"]
+
+
+def test_a_printed_command_repeats_the_data_folder_that_was_given(data: Path) -> None:
+    refused = call("--data", str(data), "status", "sumer", code=ERROR)
+    assert f"--data {data} " in refused, refused
+
+
 def test_a_broken_photo_is_named_with_its_row(data: Path, tmp_path: Path) -> None:
     call("plan", "new", str(draw_archive(tmp_path / "photos", broken=True)))
     output = call("snapshot", "pin", "photos", code=ERROR)

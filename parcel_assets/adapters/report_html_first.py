@@ -140,6 +140,8 @@ def _counts(packet: Packet) -> Markup:
         tag("ul", legend, class_="legend"),
         tag("p", f"{sum_words} = {trials['total']['value']}, the whole budget. "
             f"The ringed square is the winner.", class_="sum"),
+        tag("p", number(counts["unstarted_trials"]), " of the slots were never started; the search "
+            "ended: ", number(counts["ended"]), ".", class_="sum"),
         tag("p", tag("b", number(attempts["total"]), " attempts"), " at these trials: ",
             ", ".join(shown_parts), f" = {attempts['total']['value']}.", class_="sum",
             title=source_of(attempts["total"])),

@@ -27,6 +27,13 @@ def cost_chapter(packet: Packet) -> Markup:
         (float(row["threshold"]), float(row["cost_per_1000"]))
         for row in read_table(packet.files, "selection/cost_curve.csv")
     ]
+    steady = packet.rerun["validation"].get("threshold_interval")
+    about = ""
+    if steady is not None:
+        about = (
+            f"Thresholds from {steady['low']:.4g} to {steady['high']:.4g} cost the same within one "
+            "paired standard error: the validation shipments do not tell them apart. "
+        )
     ties = packet.rerun["tie_set"]
     words = "No other trial lies within one paired standard error of the winner."
     if len(ties) > 1:
@@ -49,7 +56,7 @@ def cost_chapter(packet: Packet) -> Markup:
         tag("figure", tag("div", threshold_curve(points, float(packet.rerun["threshold"])),
             class_="scroll"),
             tag("figcaption", "Frozen at selection, before any slice or the holdout was looked "
-                "at. Each step along the axis holds equally many photos. ",
+                "at. Each step along the axis holds equally many photos. ", about,
                 tag("a", "selection/cost_curve.csv", href="selection/cost_curve.csv"))),
     )  # fmt: skip
 

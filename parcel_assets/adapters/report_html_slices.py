@@ -13,8 +13,11 @@ from parcel_assets.adapters.report_html_parts import (
     signed,
     table,
 )
-from parcel_assets.adapters.report_html_tags import Markup, tag
+from parcel_assets.adapters.report_html_tags import Markup, join, tag
 from parcel_assets.core.packet import CROISSANT_FILE, read_json
+from parcel_assets.core.packet_files import worst_sheet_file
+
+PHOTOS_NAMED = 12
 
 
 def slices_chapter(packet: Packet) -> Markup:
@@ -39,7 +42,12 @@ def slices_chapter(packet: Packet) -> Markup:
         rows.append(
             tag(
                 "tr",
-                tag("td", one["sentence"].removeprefix(f"{one['name']}: "), colspan=len(heads)),
+                tag(
+                    "td",
+                    one["sentence"].removeprefix(f"{one['name']}: "),
+                    _behind(packet.slices["members"].get(one["name"])),
+                    colspan=len(heads),
+                ),
                 class_="words",
             )
         )
@@ -54,6 +62,27 @@ def slices_chapter(packet: Packet) -> Markup:
         "INSUFFICIENT, which is not a pass.",
         table(heads, rows),
     )
+
+
+def _behind(members: dict[str, Any] | None) -> Markup | None:
+    """Return who stands behind a slice: shipments by name, photos with the worst first."""
+    if not members or not members["photos"]:
+        return None
+    shipments, photos = members["shipments"], members["photos"]
+    more = members["shipments_total"] - len(shipments)
+    listed = [
+        tag("li", tag("code", one["photo_id"]), f" of {one['shipment_id']}, score "
+            f"{one['score']:.3f}{', missed' if one['missed'] else ''}")
+        for one in photos[:PHOTOS_NAMED]
+    ]  # fmt: skip
+    rest = members["photos_total"] - len(listed)
+    return tag(
+        "details",
+        tag("summary", f"Behind it: {members['shipments_total']} shipments, "
+            f"{members['photos_total']} photos, {members['missed_total']} missed"),
+        tag("p", f"{', '.join(shipments)}{f' and {more} more' if more else ''}", class_="small"),
+        tag("ul", listed, tag("li", f"and {rest} more") if rest else None, class_="small"),
+    )  # fmt: skip
 
 
 def _difference_cell(one: dict[str, Any], unit: str) -> Markup:
@@ -79,6 +108,11 @@ def pictures_chapter(packet: Packet) -> Markup:
         packet.files, "slices/worst_sheet.png",
         "Missed damage on validation, most confidently missed first.",
     )  # fmt: skip
+    of_slices = [
+        tag("div", tag("h3", f"Missed in {name}"), picture(packet.files, worst_sheet_file(name),
+            f"Missed damage of the protected slice {name}, most confidently missed first."))
+        for name in sorted(packet.slices.get("worst_sheets", {}))
+    ]  # fmt: skip
     contact = picture(
         packet.files, "data/contact_sheet.png", "Training photos by type of damage, as the model "
         "sees them.",
@@ -95,6 +129,7 @@ def pictures_chapter(packet: Packet) -> Markup:
             tag("div", tag("h3", "Contact sheet"), contact),
             class_="pair",
         ),
+        join(*of_slices),
     )
 
 

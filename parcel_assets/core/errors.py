@@ -94,6 +94,10 @@ def refused_by_the_system(error: OSError) -> SettingError:
     )
 
 
+class NoWorkerError(SettingError):
+    """No worker is left to go on with: this run pauses, the next one goes on."""
+
+
 class StorageError(SettingError):
     """A file could not be written or does not hold what its name says."""
 

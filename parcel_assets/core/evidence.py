@@ -5,6 +5,8 @@ Numbers that a person reads are plain JSON numbers; large things are named by th
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from parcel_assets.core.snapshot import SnapshotBody
 from parcel_assets.core.stage import Record
 
@@ -111,6 +113,8 @@ class SliceBody(Record):
     disposition: str  # by parcel_search_disposition, before any decision
     members: dict[str, Any]  # slice -> photo ids and shipments behind it (worst first, bounded)
     worst_sheet: str | None  # store digest of a PNG: missed damage, worst first
+    # the same for each protected slice that missed damage
+    worst_sheets: dict[str, str] = Field(default_factory=dict)
 
 
 class FinalBody(Record):

@@ -11,18 +11,16 @@ import numpy as np
 
 from parcel_assets.core.codec import digest_value
 from parcel_assets.core.errors import HoldoutError
-from parcel_assets.core.plan import FinalPlan, SlicePlan
+from parcel_assets.core.plan import FinalPlan
 from parcel_assets.core.ports import Flags, Scores
-from parcel_assets.core.slice_report import DAMAGE_DIMENSION, slice_photos, slice_rules
-from parcel_assets.core.slices import SliceRule, effective_size, upper_rate_bound
+from parcel_assets.core.ranks import area_under_curve
+from parcel_assets.core.rates import effective_size, upper_rate_bound
+from parcel_assets.core.slice_plan import DAMAGE_DIMENSION, SlicePlan, SliceRule
+from parcel_assets.core.slice_report import slice_photos, slice_rules
+from parcel_assets.core.slices import judge_miss_slice
 from parcel_assets.core.stage import Record
-from parcel_assets.core.statistics import (
-    CostEstimate,
-    Costs,
-    area_under_curve,
-    estimate_cost,
-    review_decisions,
-)
+from parcel_assets.core.statistics import CostEstimate, Costs, estimate_cost
+from parcel_assets.core.thresholds import review_decisions
 
 FinalOutcome = Literal["PASS", "FAIL", "INSUFFICIENT"]
 # fewer misses than this carry no decimal of a cost
@@ -214,14 +212,18 @@ def _slice_result(
         "name": rule.name,
         "dimension": rule.dimension,
         "value": rule.value,
+        "crossed_with": dict(rule.crossed_with),
         "role": rule.role,
         "shipments": len(set(behind)),
         "photos": int(inside.sum()),
         "damaged_photos": int((inside & damaged).sum()),
         "missed": int((inside & damaged & ~review).sum()),
+        "needless": None if rule.is_of_damage else int((inside & ~damaged & review).sum()),
+        "intact_photos": None if rule.is_of_damage else int((inside & ~damaged).sum()),
         "miss_rate": None,
         "miss_rate_upper_bound": None,
         "cost_per_1000": None,
+        "against_limit": None,
     }
     hurt = inside & damaged
     if hurt.any():
@@ -229,7 +231,12 @@ def _slice_result(
             ~review[hurt], [one for one, flag in zip(shipments, hurt, strict=True) if flag]
         )
         document |= {"miss_rate": size.rate, "miss_rate_upper_bound": upper_rate_bound(size)}
-        if rule.dimension != DAMAGE_DIMENSION:
+        if rule.absolute_miss_rate_limit is not None:
+            inside_limit = judge_miss_slice(
+                rule, review, None, damaged, np.asarray(shipments), members=inside
+            )
+            document["against_limit"] = str(inside_limit.outcome)
+        if not rule.is_of_damage:
             estimate = estimate_cost(review[inside], damaged[inside], behind, costs)
             document["cost_per_1000"] = estimate.cost_per_1000
     return document | {"sentence": _slice_sentence(document)}
@@ -240,11 +247,17 @@ def _slice_sentence(document: Mapping[str, Any]) -> str:
         f"{document['name']}: {document['shipments']} shipments, "
         f"{document['damaged_photos']} damaged photos, {document['missed']} missed"
     )
+    reviews = ""
+    if document["needless"] is not None:
+        reviews = f" Needless reviews: {document['needless']} of {document['intact_photos']} intact"
+        reviews += " photos."
+    if document["against_limit"] is not None:
+        reviews += f" Against the plan's limit: {document['against_limit'].upper()}."
     if document["miss_rate"] is None:
-        return f"{counts}: no damage here, so no miss could show."
+        return f"{counts}: no damage here, so no miss could show.{reviews}"
     return (
         f"{counts} ({document['miss_rate']:.0%}, at most "
-        f"{document['miss_rate_upper_bound']:.0%} with 95 % confidence)."
+        f"{document['miss_rate_upper_bound']:.0%} with 95 % confidence).{reviews}"
     )
 
 

@@ -9,6 +9,8 @@ from parcel_assets.core.ledger import Kind
 from parcel_assets.core.search import fold_search
 from parcel_assets.core.table import table_digest, table_rows
 
+HOLD_CLOSED = "closed"
+
 
 @dataclass(frozen=True, slots=True)
 class GateVerdict:
@@ -18,6 +20,11 @@ class GateVerdict:
     sentence: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     hold: str | None = None
+
+
+def closed_words(words: str) -> str:
+    """Return the sentence that a closed search shows wherever it is met."""
+    return f"The search was closed for good by a person: {words}"
 
 
 def pin(chain: Chain) -> GateVerdict:
@@ -118,6 +125,10 @@ def budget_exact(chain: Chain) -> GateVerdict:
     """Say whether started and unstarted slots add up to the budget (S2)."""
     state = fold_search(chain.plan, chain.events)
     budget = chain.plan.search.budget_trials
+    if state.closed is not None:
+        return GateVerdict(
+            False, closed_words(state.closed), {"words": state.closed}, hold=HOLD_CLOSED
+        )
     return GateVerdict(
         state.ended is not None and state.started + state.unstarted == budget,
         f"{state.started} started + {state.unstarted} unstarted of {budget}; "

@@ -31,8 +31,8 @@ class Kind(StrEnum):
     ATTEMPT_QUARANTINED = "attempt_quarantined"  # attempt, subject, reason
     MESSAGE_SET_ASIDE = "message_set_aside"  # a late, stale or impossible message, kept as evidence
     BATCH_CLOSED = "batch_closed"  # batch
-    # reason: budget | cap | space | pruned | failed | closed (then also `words`, a person's own)
-    SEARCH_ENDED = "search_ended"
+    SEARCH_ENDED = "search_ended"  # reason: budget | cap | space | pruned | failed | closed
+    SEARCH_CLOSED = "search_closed"  # words: why a person ended the search for good
     SEARCH_PAUSED = "search_paused"  # reason; this run had no worker left, the next one goes on
 
     SELECTION_FROZEN = "selection_frozen"  # trial, threshold, ranking (trial ids), informed_by
@@ -55,6 +55,7 @@ CLOSED_BY_OPENING = frozenset(
         Kind.CHECKPOINT_SAVED,
         Kind.BATCH_CLOSED,
         Kind.SEARCH_ENDED,
+        Kind.SEARCH_CLOSED,
         Kind.SEARCH_PAUSED,
         Kind.SELECTION_FROZEN,
         Kind.DECISION_RECORDED,
@@ -67,6 +68,7 @@ ONCE = frozenset(
         Kind.PLAN_FROZEN,
         Kind.SEARCH_OPENED,
         Kind.SEARCH_ENDED,
+        Kind.SEARCH_CLOSED,
         Kind.HOLDOUT_SEALED,
         Kind.HOLDOUT_OPENED,
         Kind.HOLDOUT_EVALUATED,
@@ -176,6 +178,8 @@ def check_may_append(kinds: frozenset[Kind] | set[Kind], kind: Kind, revision: s
 
 def once_key(kind: Kind, body: Mapping[str, Any]) -> str | None:
     """Return the key under which an event may be said once in a revision, or None."""
+    if kind in ONCE:
+        return str(kind)
     if kind == Kind.ATTEMPT_STARTED:
         return f"attempt:{body['attempt']}"
     if kind in {Kind.ATTEMPT_ENDED, Kind.ATTEMPT_QUARANTINED}:

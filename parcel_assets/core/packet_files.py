@@ -94,12 +94,21 @@ def digest_list(files: Files) -> bytes:
     return "".join(f"{digest_bytes(files[name])}  {name}\n" for name in names).encode()
 
 
+def worst_sheet_file(name: str) -> str:
+    """Return where the packet keeps the missed damage of a slice; its name is a plain one."""
+    return f"slices/worst_{name}.png"
+
+
 def pictures_of(files: Files) -> dict[str, str]:
     """Return the packet's pictures and the digests under which the evidence names them."""
     named = {
         "data/contact_sheet.png": body_of(files, Stage.SPLIT)["contact_sheet"],
         "data/snapshot_sheet.png": body_of(files, Stage.SNAPSHOT)["contact_sheet"],
         "slices/worst_sheet.png": body_of(files, Stage.SLICES)["worst_sheet"],
+        **{
+            worst_sheet_file(name): digest
+            for name, digest in body_of(files, Stage.SLICES).get("worst_sheets", {}).items()
+        },
     }
     return {path: str(digest) for path, digest in named.items() if digest}
 

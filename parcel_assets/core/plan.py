@@ -11,6 +11,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from parcel_assets.core.codec import digest_value
+from parcel_assets.core.slice_plan import (
+    PROTECTED_SLICES_MAXIMUM,
+    Fraction,
+    MinimumSupport,
+    SlicePlan,
+)
 from parcel_assets.core.space import (
     Domain,
     PositiveFloat,
@@ -21,7 +27,6 @@ from parcel_assets.core.space import (
 )
 
 REVISION_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-PROTECTED_SLICES_MAXIMUM = 6  # more protected slices cost so much power that none would pass
 BUILT_IN_NETWORK = "cnn"
 BUILT_IN_KNOBS = (
     "learning_rate",
@@ -35,7 +40,6 @@ BUILT_IN_KNOBS = (
 )
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
-Fraction = Annotated[float, Field(gt=0, lt=1)]
 
 
 class Columns(Section):
@@ -97,16 +101,6 @@ class SnapshotPlan(Section):
         """The words that slices may use: mapped columns, under our names where we have one."""
         own = [n for n in ("damage_type", "camera_class") if getattr(self.columns, n) is not None]
         return (*own, *self.columns.further)
-
-
-class MinimumSupport(Section):
-    """What a part must hold before anything trains; without a dimension it is the whole part."""
-
-    part: Literal["train", "validation", "holdout"]
-    dimension: str | None = None
-    value: str | None = None
-    shipments: int = Field(default=1, ge=0)
-    damaged_photos: int = Field(default=0, ge=0)
 
 
 class SplitPlan(Section):
@@ -221,27 +215,6 @@ class ReferencePlan(Section):
     configuration: dict[str, Scalar]
 
 
-class SlicePlan(Section):
-    """One slice, or with no value every value of the dimension, and what it must show."""
-
-    dimension: str
-    value: str | None = None
-    role: Literal["protected", "monitored"] = "monitored"
-    margin_miss_points: PositiveFloat = 10.0
-    fail_miss_points: PositiveFloat = 5.0
-    margin_cost_fraction: PositiveFloat = 0.10
-    minimum_shipments: PositiveInt = 30
-    minimum_damaged_photos: PositiveInt = 60
-    minimum_effective_photos: PositiveInt = 30
-    absolute_miss_rate_limit: Fraction | None = None
-
-    @model_validator(mode="after")
-    def _protected_is_named(self) -> Self:
-        if self.role == "protected" and self.value is None:
-            raise ValueError("a protected slice names its value")
-        return self
-
-
 class FinalPlan(Section):
     """The final evaluation, declared before the first trial."""
 
@@ -310,12 +283,15 @@ class Plan(Section):
         if len(protected) > PROTECTED_SLICES_MAXIMUM:
             faults.append(f"slices: {len(protected)} protected, at most {PROTECTED_SLICES_MAXIMUM}")
         known = self.dimensions
-        asked = [(f"slices.{name}.dimension", one.dimension) for name, one in self.slices.items()]
-        asked += [
-            (f"split.minimum.{number}.dimension", one.dimension)
-            for number, one in enumerate(self.split.minimum)
-            if one.dimension is not None
-        ]
+        asked: list[tuple[str, str]] = []
+        places: dict[str, SlicePlan | MinimumSupport] = {
+            **{f"slices.{name}": one for name, one in self.slices.items()},
+            **{f"split.minimum.{place}": one for place, one in enumerate(self.split.minimum)},
+        }
+        for place, one in places.items():
+            if one.dimension is not None:
+                asked.append((f"{place}.dimension", one.dimension))
+            asked += [(f"{place}.crossed_with", dimension) for dimension in one.crossed_with]
         if self.training.rare_slice is not None:
             asked.append(("training.rare_slice.dimension", self.training.rare_slice.dimension))
         faults += [

@@ -9,23 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from parcel_assets.core.bootstrap import display_interval
 from parcel_assets.core.codec import derive_seed
+from parcel_assets.core.comparison import compare_paired_costs, tie_set
 from parcel_assets.core.errors import EvidenceError, StorageError
 from parcel_assets.core.evidence import RerunBody, TrainedModel
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.ports import PartData, Scores
+from parcel_assets.core.ranks import area_under_curve
 from parcel_assets.core.reruns import judge_reruns
 from parcel_assets.core.selection import Selection
 from parcel_assets.core.selection_bias import selection_corrected_cost
 from parcel_assets.core.slice_report import ScoredModel
-from parcel_assets.core.statistics import (
-    Costs,
-    area_under_curve,
-    compare_paired_costs,
-    estimate_cost,
-    review_decisions,
-    tie_set,
-)
+from parcel_assets.core.statistics import Costs, estimate_cost
+from parcel_assets.core.thresholds import review_decisions, threshold_interval
 from parcel_assets.core.trial import TrialRow
 
 CORRECTION_DRAWS = 1000
@@ -66,6 +63,14 @@ def rerun_body(
     candidate = ScoredModel(own_scores, selection.threshold)
     base = ScoredModel(reruns.scores[reruns.reference.subject], reruns.reference.threshold)
     numbers = model_numbers(candidate, validation, costs)
+    steady = threshold_interval(
+        own_scores,
+        validation.damaged,
+        validation.shipments,
+        costs,
+        threshold=selection.threshold,
+        grid_points=plan.metric.threshold_grid_points,
+    )
     paired = compare_paired_costs(
         candidate.review, base.review, validation.damaged, validation.shipments, costs
     )
@@ -97,16 +102,29 @@ def rerun_body(
             "review_all": numbers["review_all_cost_per_1000"],
             "review_none": numbers["review_none_cost_per_1000"],
         },
-        validation=numbers | {"against_reference": paired.as_document()},
+        validation=numbers
+        | {
+            "against_reference": paired.as_document(),
+            "threshold_interval": steady.as_document(),
+        },
         reference_validation=model_numbers(base, validation, costs),
     )
 
 
 def model_numbers(model: ScoredModel, part: PartData, costs: Costs) -> dict[str, Any]:
-    """Return a model's numbers on a part at its threshold, area under the curve with them."""
+    """Return a model's numbers on a part at its threshold.
+
+    Bounds are those of `estimate_cost`; `display_interval` is the bootstrap's, for pages only.
+    """
     estimate = estimate_cost(model.review, part.damaged, part.shipments, costs)
     area = None if part.damaged.all() else area_under_curve(model.scores, part.damaged)
-    return {**estimate.as_document(), "threshold": model.threshold, "area_under_curve": area}
+    interval = display_interval(model.review, part.damaged, part.shipments, costs)
+    return {
+        **estimate.as_document(),
+        "display_interval": None if interval is None else list(interval),
+        "threshold": model.threshold,
+        "area_under_curve": area,
+    }
 
 
 def largest_difference(first: Scores, second: Scores) -> float:

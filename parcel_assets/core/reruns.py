@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from parcel_assets.core.statistics import (
-    finite,
-    student_quantile,
-)
+from parcel_assets.core.columns import finite
+from parcel_assets.core.statistics import student_quantile
 
 # the expected best of 82 draws from a standard normal distribution
 BEST_OF_82_SD = 2.43

@@ -34,6 +34,7 @@ class SearchState(History):
         self.head = ""  # digest of the newest event taken in
         self.chain_digest = ""  # of the chain's first event: names this ledger's own chain
         self.ended: str | None = None
+        self.closed: str | None = None  # why a person ended the search for good
         self.paused: str | None = None  # why no worker was left, until one is admitted again
         self.batches: dict[int, Batch] = {}
         self.closed_batches: set[int] = set()
@@ -109,6 +110,9 @@ class SearchState(History):
 
     def _search_ended(self, body: Mapping[str, Any], _at: float) -> None:
         self.ended, self.paused = str(body["reason"]), None
+
+    def _search_closed(self, body: Mapping[str, Any], _at: float) -> None:
+        self.closed = str(body["words"])
 
     def _search_paused(self, body: Mapping[str, Any], _at: float) -> None:
         self.paused = str(body["reason"])
@@ -241,6 +245,7 @@ _HANDLERS = {
     Kind.ATTEMPT_QUARANTINED: SearchState._attempt_quarantined,
     Kind.BATCH_CLOSED: SearchState._batch_closed,
     Kind.SEARCH_ENDED: SearchState._search_ended,
+    Kind.SEARCH_CLOSED: SearchState._search_closed,
     Kind.SEARCH_PAUSED: SearchState._search_paused,
     Kind.HOLDOUT_EVALUATED: SearchState._holdout_evaluated,
 }

@@ -18,7 +18,20 @@ from parcel_assets.core.trial import (
     Verdict,
 )
 
+HOLD_NO_WORKER = "hold:no-worker"
+
 # ---- reports ------------------------------------------------------------------------------------
+
+
+def check_step(plan: Plan, step: int, where: str) -> None:
+    """Raise ReportError for a step past the end, whatever is said of it."""
+    if step > plan.training.steps:
+        raise ReportError(
+            f"step {step} of {plan.training.steps}",
+            expected=f"a training that ends at step {plan.training.steps}",
+            where=where,
+            remedy="The attempt is stopped; its worker does not keep the protocol.",
+        )
 
 
 def check_report(
@@ -36,6 +49,7 @@ def check_report(
     naming those in doubt; for a skipped milestone, a step past the end or backwards, another axis.
     """
     where = f"report of {record.attempt} at step {step}"
+    check_step(plan, step, where)
     earlier = record.reports.get(step)
     if earlier is not None and earlier.scores == scores:
         return earlier
@@ -56,7 +70,7 @@ def check_report(
     due = [one for one in plan.training.milestones if one > start and one not in record.reports]
     newest = max([start, *record.reports])
     faults = {
-        f"a step outside 1…{plan.training.steps}": not 1 <= step <= plan.training.steps,
+        f"step {step} of {plan.training.steps}": step < 1,
         f"a step not after {newest}": step <= newest,
         f"milestone {due[0] if due else 0} skipped": bool(due) and step > due[0],
         f"{photos_seen} photos seen": photos_seen != step * plan.training.batch_photos,
@@ -149,5 +163,6 @@ def end_reason(
         return "cap" if cap_reached else None
     if state.proposed < plan.search.budget_trials:
         return "space" if space_exhausted else None
-    completed = state.trials_by_state.get(str(TrialState.COMPLETED), 0)
-    return "budget" if completed else "failed"
+    if state.best_number is not None:
+        return "budget"
+    return "pruned" if set(state.trials_by_state) == {str(TrialState.PRUNED)} else "failed"

@@ -7,20 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from parcel_assets.core.statistics import (
-    GRID_POINTS,
-    PER,
-    Booleans,
-    Codes,
-    Costs,
+from parcel_assets.core.columns import (
     Floats,
     codes_of,
     flags,
     refusal,
     require_damage,
     scores_of,
-    threshold_grid,
 )
+from parcel_assets.core.statistics import PER, Costs
+from parcel_assets.core.thresholds import GRID_POINTS, errors_by_shipment
 
 # whole numbers below this are exact in single precision
 EXACT_SINGLE_PRECISION = 2**24
@@ -76,7 +72,7 @@ def selection_corrected_cost(
     outside = np.zeros(len(drawn))
     apparent = math.inf
     for row in matrix:
-        missed, needless = _errors_by_shipment(row, labels, codes, grid_points, precision)
+        missed, needless = errors_by_shipment(row, labels, codes, grid_points, precision)
         apparent = min(apparent, float(_priced(costs, missed.sum(0), needless.sum(0)).min()))
         inside = _priced(costs, drawn @ missed, drawn @ needless)
         point = inside.argmin(axis=1)
@@ -125,24 +121,3 @@ def _priced(costs: Costs, missed: NDArray[np.floating], needless: NDArray[np.flo
     return costs.missed_damage * missed.astype(np.float64) + (
         costs.needless_review * needless.astype(np.float64)
     )
-
-
-def _errors_by_shipment(
-    scores: Floats,
-    labels: Booleans,
-    codes: Codes,
-    grid_points: int,
-    precision: type[np.float32] | type[np.float64],
-) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Return misses and needless reviews of each shipment (row) at each threshold (column)."""
-    thresholds, _ = threshold_grid(np.sort(scores), grid_points)
-    count, points = int(codes.max()) + 1, len(thresholds)
-    cell = codes * (points + 1) + np.searchsorted(thresholds, scores, side="right")
-    below = [
-        np.bincount(cell[kind], minlength=count * (points + 1))
-        .reshape(count, points + 1)
-        .cumsum(axis=1)
-        for kind in (labels, ~labels)
-    ]
-    needless = below[1][:, -1:] - below[1][:, :-1]
-    return below[0][:, :-1].astype(precision), needless.astype(precision)

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from parcel_assets.core.plan import SlicePlan
 from parcel_assets.core.ports import Flags, PartData, Scores
-from parcel_assets.core.slices import SliceResult, SliceRule, judge_cost_slice, judge_miss_slice
-from parcel_assets.core.statistics import Costs, review_decisions
+from parcel_assets.core.slice_family import judge_together
+from parcel_assets.core.slice_plan import DAMAGE_DIMENSION, SlicePlan, SliceRule, fields_of
+from parcel_assets.core.slice_verdict import SliceResult
+from parcel_assets.core.slices import judge_cost_slice, judge_miss_slice
+from parcel_assets.core.statistics import Costs
+from parcel_assets.core.thresholds import review_decisions
 
-DAMAGE_DIMENSION = "damage_type"  # known of damaged photos only, so such a slice has no cost
 MEMBERS_MAXIMUM = 50
 
 Attributes = Mapping[str, Sequence[str]]
@@ -43,23 +45,23 @@ def slice_rules(slices: Mapping[str, SlicePlan], attributes: Attributes) -> tupl
     # a frozen plan has lost the order of its file, so the order must follow from its content
     ordered = sorted(slices.items(), key=lambda item: (item[1].role != "protected", item[0]))
     for name, one in ordered:
-        fields = one.model_dump()
         found = [one.value] if one.value is not None else _values(one.dimension, attributes)
         for value in found:
             shown = name if one.value is not None else f"{name}:{value or '(blank)'}"
-            rules.append(SliceRule(**(fields | {"name": shown, "value": value})))
+            rules.append(SliceRule(**(fields_of(one) | {"name": shown, "value": value})))
     return tuple(rules)
 
 
 def slice_photos(rule: SliceRule, attributes: Attributes, photos: int) -> Flags:
-    """Return which of the part's photos lie in the slice, one flag for each."""
-    values = attributes.get(rule.dimension, ("",) * photos)
-    return np.fromiter((value == rule.value for value in values), dtype=np.bool_, count=photos)
+    """Return which of the part's photos lie in the slice, one flag for each.
 
-
-def is_damage_slice(rule: SliceRule) -> bool:
-    """Say whether the slice is one of damaged photos only, which has a miss rate but no cost."""
-    return rule.dimension == DAMAGE_DIMENSION
+    A photo of a crossing has every value that the crossing names.
+    """
+    inside = np.ones(photos, dtype=np.bool_)
+    for dimension, asked in rule.asked.items():
+        values = attributes.get(dimension, ("",) * photos)
+        inside &= np.fromiter((one == asked for one in values), dtype=np.bool_, count=photos)
+    return inside
 
 
 def judge_slices(
@@ -71,14 +73,14 @@ def judge_slices(
 ) -> tuple[SliceResult, ...]:
     """Return every slice judged, candidate against reference, each at its own threshold.
 
-    Raises EvidenceError for a protected slice without a damaged photo; a monitored one is
-    INSUFFICIENT in words.
+    Harm is claimed by all slices of a role together. Raises EvidenceError for a protected slice
+    without a damaged photo; a monitored one is INSUFFICIENT in words.
     """
     ours, theirs = candidate.review, reference.review
     results = []
     for rule in rules:
         inside = slice_photos(rule, part.attributes, len(part.photo_ids))
-        if is_damage_slice(rule):
+        if rule.is_of_damage:
             result = judge_miss_slice(
                 rule,
                 ours,
@@ -100,7 +102,7 @@ def judge_slices(
                 allow_no_damage=True,
             )
         results.append(result)
-    return tuple(results)
+    return judge_together(rules, results)
 
 
 def slice_members(
@@ -129,9 +131,13 @@ def slice_members(
     }
 
 
-def worst_missed(part: PartData, candidate: ScoredModel, most: int) -> npt.NDArray[np.int64]:
-    """Return the rows of missed damage, lowest score first, at most `most`."""
+def worst_missed(
+    part: PartData, candidate: ScoredModel, most: int, rule: SliceRule | None = None
+) -> npt.NDArray[np.int64]:
+    """Return rows of missed damage, of a slice or of all, lowest score first, at most `most`."""
     missed = part.damaged & ~candidate.review
+    if rule is not None:
+        missed = missed & slice_photos(rule, part.attributes, len(part.photo_ids))
     return worst_first(missed, missed, part, candidate)[:most]
 
 

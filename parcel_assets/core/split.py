@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from parcel_assets.core.codec import digest_value, keyed_digest
 from parcel_assets.core.errors import SplitError
-from parcel_assets.core.plan import MinimumSupport, SplitPlan
+from parcel_assets.core.plan import SplitPlan
 from parcel_assets.core.ports import PartData, Pixels
+from parcel_assets.core.slice_plan import DAMAGE_DIMENSION, MinimumSupport, crossing_words
 from parcel_assets.core.snapshot import Label, Photo
 
 Component = tuple[str, ...]
@@ -26,7 +27,6 @@ Part = Literal["train", "validation", "holdout"]
 PARTS: tuple[Part, ...] = ("train", "validation", "holdout")
 HASH_RANGE = 10_000  # fractions of the parts are exact to one in so many
 LABEL_DIMENSION = "label"
-DAMAGE_DIMENSION = "damage_type"
 
 Row = Mapping[str, Any]
 
@@ -146,17 +146,24 @@ def _support(minimum: MinimumSupport, pairs: Sequence[tuple[Photo, Label]]) -> d
         pairs = [
             one
             for one in pairs
-            if (value := _value(*one, minimum.dimension)) == minimum.value
-            or (minimum.value is None and value != "")
+            if (
+                (value := _value(*one, minimum.dimension)) == minimum.value
+                or (minimum.value is None and value != "")
+            )
+            and all(_value(*one, name) == asked for name, asked in minimum.crossed_with.items())
         ]
     shipments = len({photo.shipment_id for photo, _ in pairs})
     damaged = sum(label.damaged for _, label in pairs)
     met = shipments >= minimum.shipments and damaged >= minimum.damaged_photos
-    named = f" with {minimum.dimension} = {minimum.value or 'any'}" if minimum.dimension else ""
+    named = ""
+    if minimum.dimension is not None:
+        crossed = crossing_words(minimum.crossed_with)
+        named = f" with {minimum.dimension} = {minimum.value or 'any'}{crossed}"
     return {
         "part": minimum.part,
         "dimension": minimum.dimension,
         "value": minimum.value,
+        "crossed_with": dict(minimum.crossed_with),
         "shipments_asked": minimum.shipments,
         "shipments_found": shipments,
         "damaged_photos_asked": minimum.damaged_photos,

@@ -11,9 +11,11 @@ from parcel_assets.core.attempts import failure_reasons
 from parcel_assets.core.chain import Chain
 from parcel_assets.core.disposition import HOLD_INVALID_WINNER, HOLD_SLICE_QUALITY
 from parcel_assets.core.evidence import PacketBody
+from parcel_assets.core.gate_rules import HOLD_CLOSED, closed_words
 from parcel_assets.core.gates import GATES
-from parcel_assets.core.ledger import Kind
+from parcel_assets.core.ledger import Kind, last_of
 from parcel_assets.core.search import fold_search
+from parcel_assets.core.search_rules import HOLD_NO_WORKER
 from parcel_assets.core.selection import no_winner, rank_trials
 from parcel_assets.core.stage import Stage
 from parcel_assets.core.table import table_rows
@@ -53,13 +55,16 @@ class Standing:
 def standing_of(chain: Chain) -> Standing:
     """Return where the revision stands: at its first failing gate, else at its first open stage."""
     done = tuple(stage for stage in Stage if stage in chain.evidence)
+    stopped = _closed_search(chain, done) or _no_worker(chain, done)
+    if stopped is not None:
+        return stopped
     if _closed(chain):
         return Standing(
             chain.revision,
             HOLD,
             "The search was closed without a winner by a quality decision.",
             f"parcel-assets status {chain.revision}",
-            hold="closed",
+            hold=HOLD_CLOSED,
             done=done,
         )
     for stage in Stage:
@@ -110,7 +115,7 @@ def next_command(revision: str, hold: str | None) -> str:
         )
     if hold in {"rejected:performance", "hold:final-evidence"}:
         return f"parcel-assets packet show {revision}"
-    if hold == "hold:search-running":
+    if hold in {"hold:search-running", HOLD_NO_WORKER}:
         return f"parcel-assets run {revision}"
     return f"parcel-assets status {revision}"
 
@@ -118,6 +123,42 @@ def next_command(revision: str, hold: str | None) -> str:
 def _closed(chain: Chain) -> bool:
     decisions = [event for event in chain.events if event.kind == Kind.DECISION_RECORDED]
     return bool(decisions) and decisions[-1].body["outcome"] == "close"
+
+
+def _closed_search(chain: Chain, done: tuple[Stage, ...]) -> Standing | None:
+    """Return the end of a search that a person closed for good, or None."""
+    closed = last_of(chain.events, Kind.SEARCH_CLOSED)
+    if closed is None:
+        return None
+    return Standing(
+        chain.revision,
+        HOLD,
+        closed_words(str(closed.body["words"])),
+        f"parcel-assets status {chain.revision}",
+        hold=HOLD_CLOSED,
+        done=done,
+        facts={"remedy": "Plan a new search revision to search again."},
+    )
+
+
+def _no_worker(chain: Chain, done: tuple[Stage, ...]) -> Standing | None:
+    """Return the hold of a run that had no worker left, until one is admitted again, or None."""
+    paused = fold_search(chain.plan, chain.events).paused
+    if paused is None:
+        return None
+    return Standing(
+        chain.revision,
+        HOLD,
+        f"No worker was left. {paused}",
+        next_command(chain.revision, HOLD_NO_WORKER),
+        next_stage=Stage.RERUN if Stage.SEARCH in done else Stage.SEARCH,
+        hold=HOLD_NO_WORKER,
+        done=done,
+        facts={
+            "remedy": "Nothing is lost: run again once workers can work, or end it for good with "
+            f"`parcel-assets close {chain.revision} --reason TEXT`.",
+        },
+    )
 
 
 def _no_winner(chain: Chain, done: tuple[Stage, ...]) -> Standing | None:

@@ -27,6 +27,7 @@ from parcel_assets.defs.metadata_values import facts, picture, readable, table
 from parcel_assets.defs.plots import cost_curve_md, learning_curves_md, slice_heat_map_md
 
 Metadata = dict[str, Any]
+WORST_NAMED = 6  # photos of a slice named in a table
 NO_VALUE = "(none)"
 
 
@@ -201,6 +202,23 @@ def _slices(evidence: Evidence, ports: Ports) -> Metadata:
     shown["heat_map"] = slice_heat_map_md(body.slices)
     if body.worst_sheet is not None:
         shown["missed_damage"] = picture(ports.store.get(body.worst_sheet), "missed damage")
+    for name, sheet in body.worst_sheets.items():
+        shown[f"missed_{name}"] = picture(ports.store.get(sheet), f"missed damage: {name}")
+    shown["behind_each_slice"] = table(
+        [
+            {
+                "name": name,
+                "shipments": behind["shipments_total"],
+                "photos": behind["photos_total"],
+                "missed": behind["missed_total"],
+                "worst_photos": ", ".join(
+                    str(one["photo_id"]) for one in behind["photos"][:WORST_NAMED] if one["missed"]
+                )
+                or NO_VALUE,
+            }
+            for name, behind in body.members.items()
+        ]
+    )
     shown["slice_numbers"] = table([{name: one.get(name) for name in names} for one in body.slices])
     return shown
 

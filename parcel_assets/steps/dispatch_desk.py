@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from parcel_assets.core.attempts import AttemptRecord
 from parcel_assets.core.codec import digest_bytes
+from parcel_assets.core.columns import shipment_codes
 from parcel_assets.core.errors import CheckpointError, SplitError
 from parcel_assets.core.evidence import SplitBody
 from parcel_assets.core.ledger import Kind, Lease
@@ -29,14 +30,9 @@ from parcel_assets.core.lineage import (
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.ports import Pixels, Ports
 from parcel_assets.core.search import SearchState, fold_search
-from parcel_assets.core.statistics import (
-    Costs,
-    choose_threshold,
-    estimate_cost,
-    review_decisions,
-    shipment_codes,
-)
+from parcel_assets.core.statistics import Costs, estimate_cost
 from parcel_assets.core.table import unpack_scores
+from parcel_assets.core.thresholds import choose_threshold, review_decisions
 from parcel_assets.steps.worker import OWNER_FILE, PARTS, milestone_rows, subset_digests
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from parcel_assets.core.attempts import AttemptRecord
-from parcel_assets.core.errors import CheckpointError, ReportError, SettingError
+from parcel_assets.core.errors import CheckpointError, IdentityError, NoWorkerError, ReportError
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.lineage import owner_of
 from parcel_assets.core.messages import (
@@ -26,6 +26,7 @@ from parcel_assets.core.messages import (
 )
 from parcel_assets.core.ports import Engine, Message
 from parcel_assets.core.search_charges import overdue
+from parcel_assets.core.search_rules import HOLD_NO_WORKER, check_step
 from parcel_assets.core.trial import AttemptStarted, AttemptState, Verdict
 from parcel_assets.steps.dispatch_desk import Desk
 from parcel_assets.steps.dispatch_pool import Pool, WorkerRecord
@@ -78,23 +79,34 @@ class Dispatcher:
         self._losses: dict[str, int] = {}  # by subject: in this run, in a row, at no new step
 
     def run(self) -> None:
-        """Work to the end; on any error or interrupt, settle what is open and stop the workers."""
+        """Work to the end; on any error or interrupt, settle what is open and stop the workers.
+
+        Raises NoWorkerError or IdentityError where no worker is left: the ledger says so too.
+        """
         try:
-            self.pool.fill()
-            self.work.advance()
-            while not self.work.finished():
-                self._dispatch()
-                for worker_id, message in self.engine.receive(POLL_SECONDS):
-                    self._hear(worker_id, message)
-                self._watch()
-                self.pool.fill()
-                self.work.advance()
-                self.work.report_progress()
+            self._work()
+        except (NoWorkerError, IdentityError) as error:
+            self._settle_open()
+            self.desk.record((Kind.SEARCH_PAUSED, {"reason": str(error)[:EVIDENCE_CHARACTERS]}))
+            error.facts.setdefault("hold", HOLD_NO_WORKER)
+            raise
         finally:
             try:
                 self._settle_open()
             finally:
                 self.engine.close()
+
+    def _work(self) -> None:
+        self.pool.fill()
+        self.work.advance()
+        while not self.work.finished():
+            self._dispatch()
+            for worker_id, message in self.engine.receive(POLL_SECONDS):
+                self._hear(worker_id, message)
+            self._watch()
+            self.pool.fill()
+            self.work.advance()
+            self.work.report_progress()
 
     # ---- orders ---------------------------------------------------------------------------------
 
@@ -183,6 +195,7 @@ class Dispatcher:
         """Carry out one genuine message; a broken rule ends the attempt."""
         desk, record = self.desk, flight.record
         try:
+            check_step(desk.plan, said.step, f"message of {record.attempt}")
             if isinstance(said, MilestoneMessage):
                 self._milestone(worker, flight, said)
             elif isinstance(said, CheckpointMessage):
@@ -204,13 +217,7 @@ class Dispatcher:
             self.quarantine(error.facts.get("attempts") or {record.attempt: str(error)})
 
     def _milestone(self, worker: WorkerRecord, flight: Flight, said: MilestoneMessage) -> None:
-        desk = self.desk
-        if 1 <= said.step < desk.plan.training.steps and said.step not in desk.labels.rows:
-            # kept for the curve, never judged (S7)
-            self._set_aside(worker.worker_id, "milestone", said, "no milestone of the plan")
-            go_on = True
-        else:
-            go_on = take_milestone(desk, flight.record, said) != Verdict.STOP
+        go_on = take_milestone(self.desk, flight.record, said) != Verdict.STOP
         if not go_on:
             del self._flights[worker.worker_id]
             worker.stage = "stopping"
@@ -227,7 +234,7 @@ class Dispatcher:
         self._free(worker)
         if not own:
             remedy = str(said.error.get("remedy", "Mend it, then run again."))
-            raise SettingError(
+            raise NoWorkerError(
                 reason,
                 expected=str(said.error.get("expected", "a machine that can train")),
                 where=str(said.error.get("where", f"worker {worker.worker_id}")),
@@ -247,10 +254,14 @@ class Dispatcher:
             record, subject = flight.record, flight.record.subject
             reason = f"its worker was lost: {facts.get('reason')}"
             self.desk.record(expiry_entry(self.desk, record, reason, worker.heard_at))
-            got_on = record.last_step > record.started.resume_step
+            others = (
+                one for one in self.desk.state.subjects[subject].attempts if one is not record
+            )
+            # further than any attempt before it: one that repeats its last step gets nowhere
+            got_on = record.last_step > max((one.last_step for one in others), default=0)
             self._losses[subject] = 1 if got_on else self._losses.get(subject, 0) + 1
             if self._losses[subject] > LOSSES_PER_SUBJECT:
-                raise SettingError(
+                raise NoWorkerError(
                     f"{subject} losing its worker {self._losses[subject]} times",
                     expected="workers that survive a training",
                     where=str(facts.get("log", worker.worker_id)),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parcel_assets.core.errors import IdentityError, SettingError
+from parcel_assets.core.errors import IdentityError, NoWorkerError
 from parcel_assets.core.identity import Difference, first_difference_of, identity_digest
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.ports import Engine, Message
@@ -145,12 +145,12 @@ class Pool:
             )
 
     def lose(self, worker_id: str, facts: Mapping[str, Any]) -> None:
-        """Forget a lost worker; raises SettingError once too many were lost without progress."""
+        """Forget a lost worker; raises NoWorkerError once too many were lost without progress."""
         del self.workers[worker_id]
         self._lost_in_a_row += 1
         if self._lost_in_a_row > 3 * self._size + 2:
             tail = str(facts.get("tail", ""))[-400:]
-            raise SettingError(
+            raise NoWorkerError(
                 f"{self._lost_in_a_row} workers lost without progress; the last: "
                 f"{facts.get('reason')}{': ' + tail if tail else ''}",
                 expected="workers that live",

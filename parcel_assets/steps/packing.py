@@ -44,8 +44,9 @@ from parcel_assets.core.packet_text import croissant, csv_table, model_card, rea
 from parcel_assets.core.ports import Scores
 from parcel_assets.core.serving import serving_estimate
 from parcel_assets.core.stage import Stage
-from parcel_assets.core.statistics import Costs, cost_curve
+from parcel_assets.core.statistics import Costs
 from parcel_assets.core.table import unpack_scores
+from parcel_assets.core.thresholds import cost_curve
 from parcel_assets.steps.admission import StageSession
 
 GOLDEN_PHOTOS = 64
@@ -137,7 +138,9 @@ def _validation_files(session: StageSession) -> Contents:
 def _curve(chain: Chain, scores: Scores, damaged: list[bool]) -> bytes:
     metric = chain.plan.metric
     costs = Costs(metric.missed_damage, metric.needless_review)
-    curve = cost_curve(scores, np.array(damaged, dtype=np.bool_), costs)
+    curve = cost_curve(
+        scores, np.array(damaged, dtype=np.bool_), costs, metric.threshold_grid_points
+    )
     points = zip(
         curve.thresholds.tolist(),
         curve.missed.tolist(),

@@ -12,8 +12,9 @@ import numpy as np
 from parcel_assets.core.errors import SplitError
 from parcel_assets.core.evidence import ArrayPart
 from parcel_assets.core.ledger import Kind, last_of
-from parcel_assets.core.plan import MinimumSupport, Plan
+from parcel_assets.core.plan import Plan
 from parcel_assets.core.ports import Pixels, Ports, Sealed
+from parcel_assets.core.slice_plan import MinimumSupport
 from parcel_assets.core.snapshot import Label, Photo
 from parcel_assets.core.split import (
     PARTS,
@@ -153,10 +154,26 @@ def seal_holdout(session: StageSession, digest: str, labels: Sequence[Label]) ->
 
 
 def support_minimums(plan: Plan) -> tuple[MinimumSupport, ...]:
-    """Return the plan's minimums, and that no part may be without damaged photos."""
+    """Return the plan's minimums, and that no part or protected slice may be without damage.
+
+    Without damage in it a protected slice could never pass, and the search would be for nothing.
+    """
     asked = {one.part for one in plan.split.minimum if one.dimension is None}
     usual = [MinimumSupport(part=part, damaged_photos=1) for part in PARTS if part not in asked]
-    return (*usual, *plan.split.minimum)
+    stated = [(one.part, one.dimension, one.value, one.crossed_with) for one in plan.split.minimum]
+    protected = [
+        MinimumSupport(
+            part="validation",
+            dimension=one.dimension,
+            value=one.value,
+            crossed_with=one.crossed_with,
+            damaged_photos=1,
+        )
+        for _, one in sorted(plan.slices.items())
+        if one.role == "protected"
+        and ("validation", one.dimension, one.value, one.crossed_with) not in stated
+    ]
+    return (*usual, *protected, *plan.split.minimum)
 
 
 def split_sheet(

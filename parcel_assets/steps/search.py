@@ -4,12 +4,15 @@ Every rule is asked of `core`; this file only carries out what is decided and re
 ledger after any kill. Its evidence says how the search went; the ledger has every detail.
 """
 
-from parcel_assets.core.errors import AdmissionError
+from contextlib import suppress
+
+from parcel_assets.core.errors import AdmissionError, LedgerError
 from parcel_assets.core.evidence import SearchBody
 from parcel_assets.core.identity import first_difference_of
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.lineage import chain_clash, prefix_clash
 from parcel_assets.core.ports import Ports
+from parcel_assets.core.search import fold_search
 from parcel_assets.core.search_batches import (
     REDRAWS_MAXIMUM,
     SETTLED,
@@ -27,7 +30,7 @@ from parcel_assets.core.search_rules import end_reason, next_trial
 from parcel_assets.core.space import Scalar
 from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.core.trial import Batch
-from parcel_assets.steps.admission import open_stage
+from parcel_assets.steps.admission import leased, load_chain, open_stage
 from parcel_assets.steps.dispatch_desk import Desk
 from parcel_assets.steps.dispatch_loop import Dispatcher
 from parcel_assets.steps.dispatch_settle import settle_leftovers
@@ -48,9 +51,9 @@ def run_trial_batches(revision: str, ports: Ports) -> Evidence:
         chain = session.chain
         desk = Desk(chain.plan, chain.plan_digest, session.lease, ports, chain.split)
         settle_leftovers(desk, "its coordinator was lost")
-        _freeze_identity(desk)
         search = Search(desk)
         if not search.finished():
+            _freeze_identity(desk)
             budget = desk.plan.search.budget_trials
             settled = sum(desk.state.trials_by_state.get(str(one), 0) for one in SETTLED)
             count = max(1, min(ports.workers, budget - settled))
@@ -58,6 +61,33 @@ def run_trial_batches(revision: str, ports: Ports) -> Evidence:
             search.dispatcher = dispatcher
             dispatcher.run()
         return session.record(search_body(desk))
+
+
+def close_search(revision: str, ports: Ports, *, reason: str) -> None:
+    """End a search for good, under the lease; closing it again changes nothing.
+
+    Raises LedgerError without a reason, without a plan, or once the holdout was opened (H7);
+    LeaseHeldError while a live process works on the revision.
+    """
+    words = reason.strip()
+    if not words:
+        raise LedgerError(
+            "no reason",
+            expected="a person's reason, which the ledger keeps",
+            where=f"close of {revision}",
+            remedy="Say why: `--reason TEXT`.",
+        )
+    with leased(ports, revision, "close") as lease:
+        chain = load_chain(revision, ports)
+        state = fold_search(chain.plan, chain.events)
+        if state.closed is None:
+            if Stage.SPLIT in chain.evidence:
+                desk = Desk(chain.plan, chain.plan_digest, lease, ports, chain.split)
+                settle_leftovers(desk, "the search was closed")
+            ended = [] if state.ended else [(Kind.SEARCH_ENDED, {"reason": "closed"})]
+            ports.ledger.append(lease, [*ended, (Kind.SEARCH_CLOSED, {"words": words})])
+    with suppress(AdmissionError):  # before the split there is no search to leave evidence of
+        run_trial_batches(revision, ports)  # it has ended: only its evidence is left
 
 
 def _freeze_identity(desk: Desk) -> None:

@@ -26,6 +26,7 @@ from parcel_assets.core.selection import (
     replace_decision,
     require_open_revision,
 )
+from parcel_assets.core.slice_plan import SliceRule
 from parcel_assets.core.slice_report import (
     ScoredModel,
     judge_slices,
@@ -220,6 +221,12 @@ def _slice_body(session: StageSession, compared: _Compared) -> SliceBody:
         disposition="",
         members={rule.name: slice_members(rule, part, compared.candidate) for rule in rules},
         worst_sheet=_worst_sheet(session.ports, compared),
+        worst_sheets={
+            rule.name: sheet
+            for rule in rules
+            if rule.role == "protected"
+            and (sheet := _worst_sheet(session.ports, compared, rule)) is not None
+        },
     )
     evidence = Evidence(
         stage=Stage.SLICES,
@@ -232,10 +239,10 @@ def _slice_body(session: StageSession, compared: _Compared) -> SliceBody:
     return body.model_copy(update={"disposition": judged.disposition(decided=False)})
 
 
-def _worst_sheet(ports: Ports, compared: _Compared) -> str | None:
+def _worst_sheet(ports: Ports, compared: _Compared, rule: SliceRule | None = None) -> str | None:
     """Return the store digest of a PNG of missed damage, worst first; None where none was."""
     part, scores = compared.part, compared.candidate.scores
-    rows = worst_missed(part, compared.candidate, WORST_PHOTOS_MAXIMUM)
+    rows = worst_missed(part, compared.candidate, WORST_PHOTOS_MAXIMUM, rule)
     if not len(rows):
         return None
     kinds = part.attributes["damage_type"]

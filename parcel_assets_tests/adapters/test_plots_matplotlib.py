@@ -13,7 +13,7 @@ from parcel_assets.adapters.plots_matplotlib import (
     learning_curves,
     slice_heat_map,
 )
-from parcel_assets.core.slices import Outcome
+from parcel_assets.core.slice_verdict import Outcome
 
 
 def row(outcome: str, **fields: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import re
 import stat
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from parcel_assets.adapters import vault_age_files
 from parcel_assets.adapters.store_files import FileStore
 from parcel_assets.adapters.vault_age import AgeVault
 from parcel_assets.core.codec import canonical_json
@@ -301,3 +303,25 @@ class TestEvaluate:
 
 def look_from_elsewhere(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
     return vault_at(folder).evaluate(request)
+
+
+def test_every_file_that_makes_a_final_number_is_in_the_evaluator_s_digest() -> None:
+    package = Path(vault_age_files.__file__).parent.parent
+    reached, waiting = set(), ["core/final.py"]
+    while waiting:
+        file = waiting.pop()
+        if file in reached:
+            continue
+        reached.add(file)
+        text = (package / file).read_text(encoding="utf-8")
+        imported = re.findall(r"^from parcel_assets\.(core\.\w+) import", text, re.MULTILINE)
+        waiting += [f"{one.replace('.', '/')}.py" for one in imported]
+    numbers = {
+        file
+        for file in reached
+        if re.search(
+            r"^(import numpy as np$|from scipy)", (package / file).read_text(), re.MULTILINE
+        )
+    }
+    assert {"core/statistics.py", "core/rates.py", "core/slices.py"} <= numbers
+    assert numbers - {"core/ports.py"} <= set(vault_age_files.EVALUATOR_FILES)  # ports: types

@@ -8,6 +8,7 @@ import pytest
 from parcel_assets.core.errors import HoldoutError
 from parcel_assets.core.final import FinalRequest, judge_final, judge_holdout, require_same_request
 from parcel_assets.core.plan import FinalPlan
+from parcel_assets.core.slice_plan import SlicePlan
 from parcel_assets.core.statistics import Costs, estimate_cost
 from parcel_assets_tests.core.plans import plan
 
@@ -105,6 +106,38 @@ class TestHoldout:
         assert named["cameras:side"]["cost_per_1000"] == 250.0
         assert named["cameras:top"]["miss_rate"] is None
         assert "no damage here" in named["cameras:top"]["sentence"]
+
+    def test_a_slice_with_intact_photos_tells_its_needless_reviews(self) -> None:
+        rows, labels, scores = holdout()
+        judged = judge_holdout(request(), rows, labels, np.ones_like(scores))
+        named = {one["name"]: one for one in judged.result["slices"]}
+        side = named["cameras:side"]
+        assert side["needless"] == side["intact_photos"] > 0
+        words = f"Needless reviews: {side['needless']} of {side['intact_photos']} intact photos."
+        assert words in side["sentence"]
+        assert named["crushed_corner"]["needless"] is None
+        assert "Needless" not in named["crushed_corner"]["sentence"]
+
+    def test_without_a_reference_only_the_plan_s_limit_can_judge_a_slice(self) -> None:
+        limited = SlicePlan(
+            dimension="damage_type",
+            value="crushed_corner",
+            minimum_shipments=1,
+            minimum_damaged_photos=1,
+            minimum_effective_photos=1,
+            absolute_miss_rate_limit=0.05,
+        )
+        asked = request().model_copy(update={"slices": {"crushed_corner": limited}})
+        (judged,) = judge_holdout(asked, *holdout()).result["slices"]
+        assert judged["against_limit"] == "fail"
+        assert "Against the plan's limit: FAIL." in judged["sentence"]
+        (judged,) = judge_holdout(
+            request().model_copy(
+                update={"slices": {"one": limited.model_copy(update={"value": "nothing"})}}
+            ),
+            *holdout(),
+        ).result["slices"]
+        assert judged["against_limit"] is None
 
     def test_the_order_of_labels_does_not_matter(self) -> None:
         rows, labels, scores = holdout()

@@ -375,6 +375,38 @@ def test_a_search_in_which_nothing_completes_has_failed() -> None:
     assert ended(story) == "failed"
 
 
+def test_a_search_in_which_all_are_pruned_ends_at_its_budget_in_a_state_of_its_own() -> None:
+    story = Story(story_plan(search__budget_trials=2, search__attempts_per_trial=1))
+    story.batch(1, [1, 2])
+    story.end(story.start(1), "pruned", step=2)
+    assert ended(story) is None
+    story.end(story.start(2), "pruned", step=5)
+    assert ended(story) is None, "its lineages are not verified"
+    story.close(1)
+    assert ended(story) == "pruned"
+
+
+def test_with_one_failed_among_the_pruned_the_search_has_failed() -> None:
+    story = Story(story_plan(search__budget_trials=2, search__attempts_per_trial=1))
+    story.batch(1, [1, 2])
+    story.end(story.start(1), "pruned", step=2)
+    story.end(story.start(2), "failed", own=True)
+    story.close(1)
+    assert ended(story) == "failed"
+
+
+def test_where_the_last_trial_fails_at_the_cap_the_search_ends_there() -> None:
+    story = Story(story_plan(search__budget_trials=1, search__attempts_per_trial=2))
+    story.batch(1, [1])
+    name = story.start(1)
+    assert ended(story, cap=True) is None, "its reservation may return"
+    story.end(name, "failed", own=True)
+    assert ended(story, cap=True) == "cap", "an attempt is left, and no room for it"
+    story.end(story.start(1, 2), "failed", own=True)
+    story.close(1)
+    assert ended(story, cap=True) == "failed", "none is left: the cap changed nothing"
+
+
 def test_cap_and_space_end_a_search_only_when_nothing_is_open() -> None:
     story = two_batches(Story())
     name = story.start(1)

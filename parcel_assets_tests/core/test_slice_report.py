@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from parcel_assets.core.plan import SlicePlan
 from parcel_assets.core.ports import PartData
+from parcel_assets.core.slice_plan import SlicePlan, SliceRule
 from parcel_assets.core.slice_report import (
     ScoredModel,
     judge_slices,
@@ -14,7 +14,6 @@ from parcel_assets.core.slice_report import (
     slice_rules,
     worst_missed,
 )
-from parcel_assets.core.slices import SliceRule
 from parcel_assets.core.statistics import Costs
 
 PART = PartData(
@@ -31,7 +30,7 @@ MODEL = ScoredModel(np.array([0.4, 0.9, 0.1, 0.2, 0.8, 0.4], np.float32), 0.5)
 
 
 def rule(dimension: str, value: str, **changes: Any) -> SliceRule:
-    return SliceRule("one", dimension, value, **changes)
+    return SliceRule(name="one", dimension=dimension, value=value, **changes)
 
 
 def test_a_slice_without_a_value_becomes_one_for_each_value_found() -> None:

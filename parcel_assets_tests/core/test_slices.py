@@ -9,18 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from pydantic import ValidationError
 from scipy import stats
 
-from parcel_assets.core.errors import EvidenceError, ParcelAssetsError, PlanError
-from parcel_assets.core.slices import (
-    Outcome,
-    SliceResult,
-    SliceRule,
-    effective_size,
-    judge_cost_slice,
-    judge_miss_slice,
-    upper_rate_bound,
-)
+from parcel_assets.core.errors import EvidenceError, ParcelAssetsError
+from parcel_assets.core.rates import effective_size, upper_rate_bound
+from parcel_assets.core.slice_plan import SlicePlan, SliceRule
+from parcel_assets.core.slice_verdict import Outcome, SliceResult
+from parcel_assets.core.slices import judge_cost_slice, judge_miss_slice
 from parcel_assets.core.statistics import Costs
 
 COSTS = Costs(missed_damage=20.0, needless_review=1.0)
@@ -28,13 +24,12 @@ Role = Literal["protected", "monitored"]
 
 
 def rule(role: Role = "protected", **fields: Any) -> SliceRule:
-    return SliceRule("crushed_corner", "damage_type", "crushed_corner", role, **fields)
+    asked = {"dimension": "damage_type", "value": "crushed_corner", "role": role}
+    return SliceRule(name="crushed_corner", **(asked | fields))
 
 
 def without_floor(**fields: Any) -> SliceRule:
-    return rule(
-        minimum_shipments=2, minimum_damaged_photos=1, minimum_effective_photos=1.0, **fields
-    )
+    return rule(minimum_shipments=2, minimum_damaged_photos=1, minimum_effective_photos=1, **fields)
 
 
 def misses(count: int, photos: int) -> NDArray[np.bool_]:
@@ -326,20 +321,23 @@ class TestEffectiveSize:
 
 class TestRule:
     @pytest.mark.parametrize(
-        "fields",
+        ("fields", "fault"),
         [
-            {"fail_miss_points": 11.0},
-            {"fail_miss_points": 0.0},
-            {"margin_miss_points": math.inf},
-            {"margin_cost_fraction": 0.0},
-            {"absolute_miss_rate_limit": 0.0},
-            {"absolute_miss_rate_limit": 1.5},
-            {"role": "watched"},
+            ({"fail_miss_points": 11.0}, "above margin_miss_points"),
+            ({"fail_miss_points": 0.0}, "greater than 0"),
+            ({"margin_miss_points": math.inf}, "finite"),
+            ({"margin_cost_fraction": 0.0}, "greater than 0"),
+            ({"absolute_miss_rate_limit": 0.0}, "greater than 0"),
+            ({"absolute_miss_rate_limit": 1.0}, "less than 1"),
+            ({"role": "watched"}, "protected"),
+            ({"crossed_with": {"damage_type": "dent"}}, "not among them"),
         ],
     )
-    def test_a_rule_that_cannot_judge_is_refused(self, fields: dict[str, Any]) -> None:
-        with pytest.raises(PlanError, match=r"slices\.crushed_corner"):
-            SliceRule("crushed_corner", "damage_type", **fields)
+    def test_a_slice_that_cannot_judge_is_refused_in_the_plan(
+        self, fields: dict[str, Any], fault: str
+    ) -> None:
+        with pytest.raises(ValidationError, match=fault):
+            SlicePlan.model_validate({"dimension": "damage_type", "value": "dent"} | fields)
 
 
 def correlated_misses(

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parcel_assets.core.errors import SplitError
-from parcel_assets.core.plan import MinimumSupport, SplitPlan
+from parcel_assets.core.plan import SplitPlan
+from parcel_assets.core.slice_plan import MinimumSupport
 from parcel_assets.core.snapshot import Label, Photo
 from parcel_assets.core.split import (
     PARTS,
@@ -24,6 +25,8 @@ from parcel_assets.core.split import (
     photo_row,
     split_digest,
 )
+from parcel_assets.steps.parts import support_minimums
+from parcel_assets_tests.core.plans import plan
 
 SPLIT = SplitPlan(key="test key")
 
@@ -214,6 +217,38 @@ def test_a_minimum_is_met_or_says_what_is_missing(minimum: MinimumSupport, met: 
     (result,) = check_support([minimum], rows)
     assert result["met"] is met
     assert result["sentence"].startswith(minimum.part)
+
+
+def test_a_minimum_of_a_crossing_counts_photos_that_have_every_value() -> None:
+    asked = MinimumSupport(
+        part="train",
+        dimension="damage_type",
+        value="dent",
+        crossed_with={"camera_class": "top"},
+        damaged_photos=1,
+    )
+    rows = {"train": pairs("A", "B", damaged="A"), "validation": [], "holdout": []}
+    (found,) = check_support([asked], rows)
+    assert found["met"]
+    assert "with damage_type = dent and camera_class = top holds 1 shipments" in found["sentence"]
+    (found,) = check_support(
+        [asked.model_copy(update={"crossed_with": {"camera_class": "x"}})], rows
+    )
+    assert not found["met"]
+
+
+def test_a_protected_slice_without_damage_stops_the_search_before_it_starts() -> None:
+    asked = support_minimums(plan())
+    corner = [one for one in asked if one.value == "crushed_corner"]
+    assert [(one.part, one.damaged_photos) for one in corner] == [("validation", 1)]
+    stated = {
+        "part": "validation",
+        "dimension": "damage_type",
+        "value": "crushed_corner",
+        "damaged_photos": 60,
+    }
+    asked = support_minimums(plan(split__minimum=[stated]))
+    assert [one.damaged_photos for one in asked if one.value == "crushed_corner"] == [60]
 
 
 # ---- rows and subsets ----------------------------------------------------------------------------

@@ -12,23 +12,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
+from parcel_assets.core.columns import shipment_codes
+from parcel_assets.core.comparison import compare_paired_costs, compare_paired_miss_rates, tie_set
 from parcel_assets.core.errors import EvidenceError
+from parcel_assets.core.ranks import area_under_curve, rank_correlation
 from parcel_assets.core.reruns import judge_reruns
 from parcel_assets.core.selection_bias import selection_corrected_cost
-from parcel_assets.core.statistics import (
-    CostEstimate,
-    Costs,
-    area_under_curve,
-    choose_threshold,
-    compare_paired_costs,
-    compare_paired_miss_rates,
-    cost_curve,
-    estimate_cost,
-    rank_correlation,
-    review_decisions,
-    shipment_codes,
-    tie_set,
-)
+from parcel_assets.core.statistics import CostEstimate, Costs, estimate_cost
+from parcel_assets.core.thresholds import choose_threshold, cost_curve, review_decisions
 
 COSTS = Costs(missed_damage=20.0, needless_review=1.0)
 

@@ -23,8 +23,9 @@ from parcel_assets.core.ports import Ledger, PartData, Pixels, Ports, Scores, Se
 from parcel_assets.core.snapshot import Label, label_rows
 from parcel_assets.core.split import part_data
 from parcel_assets.core.stage import Evidence, Record, Stage
-from parcel_assets.core.statistics import Costs, choose_threshold, estimate_cost, review_decisions
+from parcel_assets.core.statistics import Costs, estimate_cost
 from parcel_assets.core.table import pack_scores
+from parcel_assets.core.thresholds import choose_threshold, review_decisions
 from parcel_assets.core.trial import (
     AttemptEnded,
     AttemptStarted,
