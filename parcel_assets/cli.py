@@ -7,6 +7,7 @@ import typer
 from parcel_assets import __version__
 from parcel_assets.cli_common import OPTIONS, RefusingGroup
 from parcel_assets.cli_demo import demo, open_ui, sample
+from parcel_assets.cli_drill import drill
 from parcel_assets.cli_ledger import ledger_app
 from parcel_assets.cli_packet import packet_app
 from parcel_assets.cli_plan import plan_app, snapshot_app
@@ -29,6 +30,7 @@ app.command()(sample)
 app.command()(run)
 app.command()(status)
 app.command()(decide)
+app.command()(drill)
 app.command()(close)
 app.command(name="ui")(open_ui)
 
