@@ -19,14 +19,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ray
-from ray.exceptions import ActorUnschedulableError, GetTimeoutError, RayActorError, RayError
-
 from parcel_assets.adapters.engine_local import COMMAND, LocalEngine
 from parcel_assets.adapters.engine_process import die_with_parent
 from parcel_assets.adapters.engine_words import require_known, require_new
 from parcel_assets.core.errors import SettingError
 from parcel_assets.core.ports import Message
+
+# read by Ray when it is imported: it reports to nobody, and prints nothing into our output
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "^")
+
+import ray  # noqa: E402
+from ray.exceptions import (  # noqa: E402
+    ActorUnschedulableError,
+    GetTimeoutError,
+    RayActorError,
+    RayError,
+)
 
 OWN = "local"  # Ray's word for a cluster that the caller starts; it never looks for another
 LISTEN_SECONDS = 5.0
@@ -35,8 +44,6 @@ STOP_SECONDS = 10.0
 OBJECT_STORE_BYTES = 80 << 20  # Ray's least: messages are small, arrays are files
 
 Lines = list[str]
-
-log = logging.getLogger(__name__)
 
 
 class Keeper:
@@ -229,13 +236,13 @@ class RayEngine:
             cluster.leave()
 
     def _end(self, worker_id: str) -> None:
-        """End the worker in order, then its actor by force; that ends what the order could not."""
+        """End the worker and its actor in order, or by force where the actor does not answer."""
         kept = self._kept.pop(worker_id)
         try:
             ray.get(kept.keeper.stop.remote(), timeout=STOP_SECONDS if kept.placed else 0.0)
+            kept.keeper.__ray_terminate__.remote()
         except (RayActorError, ActorUnschedulableError, GetTimeoutError):
-            log.debug("the actor of worker %s does not answer", worker_id)
-        ray.kill(kept.keeper, no_restart=True)
+            ray.kill(kept.keeper, no_restart=True)  # its worker dies with it
 
 
 class Cluster:
