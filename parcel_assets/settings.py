@@ -18,6 +18,7 @@ TELEMETRY_OFF = {
     "DAGSTER_DISABLE_TELEMETRY": "1",
     "GX_ANALYTICS_ENABLED": "false",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "^",  # it prints nothing into what a command prints
     "ORT_DISABLE_TELEMETRY": "1",
     "DO_NOT_TRACK": "1",
 }

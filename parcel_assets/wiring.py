@@ -147,7 +147,8 @@ def _engine(settings: Settings) -> Engine:
 
         return LocalEngine(settings.logs)
     _require_ray()
-    from parcel_assets.adapters.engine_ray import OWN, RayEngine
+    from parcel_assets.adapters.engine_cluster import OWN
+    from parcel_assets.adapters.engine_ray import RayEngine
 
     return RayEngine(
         settings.logs,

@@ -8,40 +8,27 @@ for the next of them. Ray restarts nothing and retries nothing: the ledger owns 
 
 import asyncio
 import json
-import logging
 import os
-import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ray
+from ray.exceptions import ActorUnschedulableError, GetTimeoutError, RayActorError, RayError
+
+from parcel_assets.adapters.engine_cluster import OWN, Cluster
 from parcel_assets.adapters.engine_local import COMMAND, LocalEngine
 from parcel_assets.adapters.engine_process import die_with_parent
 from parcel_assets.adapters.engine_words import require_known, require_new
 from parcel_assets.core.errors import SettingError
 from parcel_assets.core.ports import Message
 
-# read by Ray when it is imported: it reports to nobody, and prints nothing into our output
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "^")
-
-import ray  # noqa: E402
-from ray.exceptions import (  # noqa: E402
-    ActorUnschedulableError,
-    GetTimeoutError,
-    RayActorError,
-    RayError,
-)
-
-OWN = "local"  # Ray's word for a cluster that the caller starts; it never looks for another
 LISTEN_SECONDS = 5.0
 PLACE_SECONDS = 100.0  # for an actor to find room; above the seconds that Ray takes to start one
 STOP_SECONDS = 10.0
-OBJECT_STORE_BYTES = 80 << 20  # Ray's least: messages are small, arrays are files
 
 Lines = list[str]
 
@@ -243,83 +230,6 @@ class RayEngine:
             kept.keeper.__ray_terminate__.remote()
         except (RayActorError, ActorUnschedulableError, GetTimeoutError):
             ray.kill(kept.keeper, no_restart=True)  # its worker dies with it
-
-
-class Cluster:
-    """A connection of this process to a cluster: one at a time, shared by its engines."""
-
-    _joined: "Cluster | None" = None
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self._users = 0
-        self._folder: str | None = None
-
-    @classmethod
-    def join(cls, address: str, workers: int = 1) -> "Cluster":
-        """Return the connection, made if need be; raises SettingError where that is not possible.
-
-        Without a cluster of that address none is started in its place.
-        """
-        joined = cls._joined
-        if joined is None:
-            joined = cls(address)
-            joined._connect(workers)
-            cls._joined = joined
-        elif joined.address != address:
-            raise _busy(joined.address)
-        joined._users += 1
-        return joined
-
-    def _connect(self, workers: int) -> None:
-        if ray.is_initialized():
-            raise _busy("one of another program's choice")
-        own: dict[str, Any] = {}
-        if self.address == OWN:
-            # sockets lie in it, and their paths must be short
-            self._folder = tempfile.mkdtemp(prefix="parcel-ray-")
-            own = {
-                "num_cpus": max(workers, os.cpu_count() or 1),
-                "object_store_memory": OBJECT_STORE_BYTES,
-                "include_dashboard": False,
-                "_temp_dir": self._folder,
-            }
-        try:
-            ray.init(
-                address=self.address, log_to_driver=False, logging_level=logging.CRITICAL, **own
-            )
-        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-            self._forget()
-            raise SettingError(
-                f"no Ray cluster ({str(error).strip().splitlines()[0]})",
-                expected="room to start one"
-                if self.address == OWN
-                else "a cluster of which this host is a node, with the same versions",
-                where=f"PARCEL_ASSETS_ENGINE, cluster {self.address}",
-                remedy="Start it (`ray start`) or name its address as ray:HOST:PORT; "
-                "PARCEL_ASSETS_ENGINE=local needs none.",
-            ) from error
-
-    def leave(self) -> None:
-        """Give the connection up; the last user ends it, and with it a cluster of our own."""
-        self._users -= 1
-        if self._users == 0:
-            type(self)._joined = None
-            ray.shutdown()
-            self._forget()
-
-    def _forget(self) -> None:
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)  # Ray's own logs of a closed cluster
-
-
-def _busy(address: str) -> SettingError:
-    return SettingError(
-        f"a process that is connected to another Ray cluster: {address}",
-        expected="one cluster for each process",
-        where="PARCEL_ASSETS_ENGINE",
-        remedy="Run the search in a process of its own.",
-    )
 
 
 def _absent(setup: str) -> SettingError:

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from parcel_assets.adapters import engine_ray
-from parcel_assets.adapters.engine_ray import OWN, Cluster, RayEngine
+from parcel_assets.adapters.engine_cluster import OWN, Cluster
+from parcel_assets.adapters.engine_ray import RayEngine
 from parcel_assets.core.errors import SettingError
 from parcel_assets_tests.contracts.engine_contract import (
     EngineContract,
@@ -175,6 +176,7 @@ def test_the_search_finds_on_ray_what_it_finds_on_local_processes(tmp_path: Path
 COORDINATOR = """
 import json, os, sys, time
 from pathlib import Path
+import parcel_assets.settings
 from parcel_assets.adapters.engine_ray import RayEngine
 folder = Path(sys.argv[1])
 command = (sys.executable, "-m", "parcel_assets_tests.contract_worker")
