@@ -19,6 +19,7 @@ from parcel_assets.core.space import Scalar
 
 Pixels = npt.NDArray[np.uint8]
 Scores = npt.NDArray[np.float32]
+Images = npt.NDArray[np.float32]  # (photos, 3, side, side)
 Flags = npt.NDArray[np.bool_]
 Message = Mapping[str, Any]  # JSON fields with `kind`
 
@@ -283,6 +284,12 @@ class Trainer(Protocol):
         """
         ...
 
+    def rehearse(
+        self, training: TrainingPlan, preprocess: PreprocessPlan, pixels: Pixels
+    ) -> tuple[Images, int]:
+        """Return photos as networks get them, without augmentation, and the threads in force."""
+        ...
+
     def score(self, model: Path, pixels: Pixels) -> Scores:
         """Return the damage score in 0..1 of each photo, (N,) float32, under saved weights."""
         ...
@@ -429,7 +436,7 @@ class Ports:
     open_source: Callable[[SnapshotPlan, int], ArchiveSource]  # section, side in pixels
     open_engine: Callable[[], Engine]
     sampler: Callable[[str], Sampler]
-    measure_identity: Callable[[Mapping[str, Any], Mapping[str, str]], dict[str, str]]
+    measure_identity: Callable[[Plan, TrainingData], dict[str, str]]
     validator: TableValidator
     vault: Vault
     signer: Signer

@@ -28,12 +28,13 @@ from parcel_assets.core.lineage import (
     read_lineage_header,
 )
 from parcel_assets.core.plan import Plan
-from parcel_assets.core.ports import Pixels, Ports
+from parcel_assets.core.ports import Ports, TrainingData
 from parcel_assets.core.search import SearchState, fold_search
+from parcel_assets.core.split import milestone_rows, subset_digests
 from parcel_assets.core.statistics import Costs, estimate_cost
 from parcel_assets.core.table import unpack_scores
 from parcel_assets.core.thresholds import choose_threshold, review_decisions
-from parcel_assets.steps.worker import OWNER_FILE, PARTS, milestone_rows, subset_digests
+from parcel_assets.steps.worker import OWNER_FILE, PARTS, Setup
 
 
 @dataclass(slots=True)
@@ -76,17 +77,18 @@ class Desk:
             found[f"{part}_rows"] = str(self.ports.store.path(array.rows))
         return found
 
-    def pixels(self) -> dict[str, Pixels]:
-        """Return the pixels of the parts that workers load, mapped from their files."""
-        files = self.files()
-        return {
-            part: np.load(files[f"{part}_pixels"], mmap_mode="r", allow_pickle=False)
-            for part in PARTS
-        }
+    def data(self) -> TrainingData:
+        """Return what workers load, as they load it."""
+        return Setup(self.revision, self.plan, self.files()).load()
+
+    def photo_ids(self, part: str) -> list[str]:
+        """Return the photos of a part, the holdout included: its rows hold no label."""
+        rows = self.ports.store.get_document(self.split.parts[part].rows)
+        return [str(row["photo_id"]) for row in rows]
 
     def measure_identity(self) -> dict[str, str]:
         """Measure what a worker on this machine, on this split, would be."""
-        identity = self.ports.measure_identity(self.plan.document(), self.files())
+        identity = self.ports.measure_identity(self.plan, self.data())
         if self.plan.worker.image != "record":
             identity["image"] = self.plan.worker.image
         return identity

@@ -6,9 +6,9 @@ ledger after any kill. Its evidence says how the search went; the ledger has eve
 
 from contextlib import suppress
 
-from parcel_assets.core.errors import AdmissionError, LedgerError
+from parcel_assets.core.errors import AdmissionError, IdentityError, LedgerError
 from parcel_assets.core.evidence import SearchBody
-from parcel_assets.core.identity import first_difference_of
+from parcel_assets.core.identity import DATA_FIELDS, FIRST_RULES, first_difference_of, only_fields
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.lineage import chain_clash, prefix_clash
 from parcel_assets.core.ports import Ports
@@ -101,11 +101,18 @@ def _freeze_identity(desk: Desk) -> None:
         }
         desk.record((Kind.SEARCH_OPENED, entry))
         return
-    data = {"snapshot", "split", *(name for name in frozen if name.endswith(("_pixels", "_rows")))}
     difference = first_difference_of(
-        {name: frozen.get(name, "nothing") for name in data},
-        {name: measured.get(name, "nothing") for name in data},
+        only_fields(frozen, DATA_FIELDS), only_fields(measured, DATA_FIELDS)
     )
+    if difference is not None and difference.field == "rules":
+        raise IdentityError(
+            f"identities measured by rules {measured.get('rules', FIRST_RULES)}",
+            expected=f"rules {frozen.get('rules', FIRST_RULES)}, by which this search was opened",
+            where=f"trial_batches of {desk.revision}",
+            remedy="The package was changed in between. Finish the search with the version that "
+            "opened it, or plan a new search revision.",
+            field="rules",
+        )
     if difference is not None:
         raise AdmissionError(
             f"{difference.field} = {difference.found}",
