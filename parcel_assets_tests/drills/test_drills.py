@@ -104,7 +104,7 @@ def test_what_a_drill_started_ends_with_it(tmp_path: Path) -> None:
 def test_names_are_unique_and_an_unknown_one_is_told_the_others() -> None:
     assert len({one.name for one in DRILLS}) == len(DRILLS)
     with pytest.raises(SettingError, match="shared-prefix"):
-        cli_drill.drill("shared-prefixes", None, show_list=False, as_json=False)
+        cli_drill.drill(["shared-prefixes"], None, show_list=False, as_json=False)
 
 
 def test_a_worker_with_other_costs_for_real(tmp_path: Path) -> None:
