@@ -89,14 +89,14 @@ def _take(name: str, **other: Any) -> Change:
 def newer_archive(ground: Ground, report: Report) -> None:
     """Give one worker the arrays of an archive that has grown since."""
     words = f"one worker reads an archive with {MORE_SHIPMENTS} newer shipments"
-    change = _take(f"{ground.data.name}-archive", shipments=SHIPMENTS + MORE_SHIPMENTS)
+    change = _take(f".{ground.data.name}-other", shipments=SHIPMENTS + MORE_SHIPMENTS)
     _other_worker(ground, report, words, change, {"archive"})
 
 
 def other_split(ground: Ground, report: Report) -> None:
     """Give one worker another grouped split of the same photos, as legal as the frozen one."""
     words = "one worker uses a grouped split under another key"
-    change = _take(f"{ground.data.name}-split", key="drill parcels, dealt again")
+    change = _take(f".{ground.data.name}-other", key="drill parcels, dealt again")
     _other_worker(ground, report, words, change, {"split"})
 
 

@@ -128,6 +128,7 @@ def two_workers_with_one_id(ground: Ground, report: Report) -> None:
     attempt = watch.in_mid_trial()[0]
     worker_id = watch.worker_of(attempt)
     worker = workers_of(run.process_id)[watch.place_of(worker_id)]
+    os.kill(worker, signal.SIGSTOP)  # its line is the copy's alone for a while, and no end is near
     words = f"a copy of {worker_id} on its line, with its order of {attempt} but not its secret"
     report.injections.append(ground.inject(words, watch))
     with _line_of(worker) as line:
@@ -138,6 +139,7 @@ def two_workers_with_one_id(ground: Ground, report: Report) -> None:
         run.until(lambda: watch.set_aside_from(worker_id), "word of the copy")
     finally:
         copy.kill()
+        _wake(worker)
     code = run.wait()
     scene = ground.scene()
     tell_ledger(report, scene)

@@ -145,7 +145,7 @@ def run_drill(drill: Drill, base: Base, tell: Tell) -> Report:
     with base.ground(drill.name, empty=drill.empty) as ground:
         drill.play(ground, report)
         report.ask(judge.chain_whole(ground.ports.ledger.events(drill.revision)))
-    report.evidence = evidence_of(drill, base.root)
+    report.evidence += evidence_of(drill, base.root)
     report.seconds = time.monotonic() - began
     tell("right outcome" if report.passed else "WRONG OUTCOME")
     return report

@@ -1,5 +1,6 @@
 """Drills with real workers: one of them always, all of them in the slow suite; and how they end."""
 
+import json
 import os
 import signal
 import tempfile
@@ -130,3 +131,12 @@ def test_a_polite_stop_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_every_drill_has_the_right_outcome(one: str, tmp_path: Path) -> None:
     done = command(tmp_path, "drill", one)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+
+
+def test_the_list_says_what_is_injected_and_what_is_right(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cli_drill.drill(None, None, show_list=True, as_json=True)
+    listed = json.loads(capsys.readouterr().out)["drills"]
+    assert [one["drill"] for one in listed] == [one.name for one in DRILLS]
+    assert all(one["incident"] and one["right"] for one in listed)
