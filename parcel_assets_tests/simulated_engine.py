@@ -231,10 +231,16 @@ class SimulatedWorker:
             step=self.step,
             parent_checkpoint=self.parent,
         )
-        saver(np.zeros(2), self.step)(self._folder() / name, lineage)
+        saver(self._weights(), self.step)(self._folder() / name, lineage)
         digest = digest_bytes((self._folder() / name).read_bytes())
         self.say("checkpoint", file=name, checkpoint=digest, parent=self.parent)
         self.parent = digest
+
+    def _weights(self) -> np.ndarray:
+        assert self.order is not None
+        return np.random.default_rng(derive_seed("weights", self.order["seed"], self.step)).random(
+            2
+        )
 
     @property
     def parent_is_current(self) -> bool:
@@ -244,7 +250,7 @@ class SimulatedWorker:
         return bool(resume) and resume["step"] == self.step
 
     def _finish(self) -> None:
-        saver(np.ones(2), self.step)(self._folder() / "model.safetensors", {})
+        saver(self._weights(), self.step)(self._folder() / "model.safetensors", {})
         content = (self._folder() / "model.safetensors").read_bytes()
         self.say("finished", file="model.safetensors", model=digest_bytes(content))
         self.order = None

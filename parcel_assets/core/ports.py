@@ -189,6 +189,10 @@ class Store(Protocol):
         """Return the folder of a prefix."""
         ...
 
+    def set_aside(self, prefix: str, note: Mapping[str, Any]) -> Path:
+        """Move a prefix in doubt to where nothing is resumed from, marked with a note why."""
+        ...
+
 
 # ---- sampler ------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from parcel_assets.core.attempts import AttemptRecord
 from parcel_assets.core.errors import CheckpointError, IdentityError, NoWorkerError, ReportError
 from parcel_assets.core.identity import difference_since
 from parcel_assets.core.ledger import Kind
-from parcel_assets.core.lineage import owner_of
+from parcel_assets.core.lineage import owner_of, training_digest
 from parcel_assets.core.messages import (
     EVIDENCE_CHARACTERS,
     MESSAGES,
@@ -126,9 +126,8 @@ class Dispatcher:
         """Reserve, record, claim the prefix, then send: in this order a kill loses nothing."""
         desk, state = self.desk, self.desk.state
         known = state.subjects.get(task.subject)
-        number = 1 + (len(known.attempts) if known else 0)
         resume = resume_of(desk, task.subject) if known else None
-        attempt = f"{task.subject}/{number}"
+        attempt = f"{task.subject}/{1 + (len(known.attempts) if known else 0)}"
         started = AttemptStarted(
             attempt=attempt,
             subject=task.subject,
@@ -136,10 +135,11 @@ class Dispatcher:
             worker_id=worker.worker_id,
             fence=desk.lease.fence,
             # the chain's digest keeps a new ledger over an old store from meeting old prefixes
-            prefix=f"{desk.revision}-{state.chain_digest[:8]}/{attempt}",
+            prefix=f"{desk.revision.lower()}-{state.chain_digest[:8]}/{attempt}",
             reserved_seconds=desk.plan.search.trial_seconds_maximum,
             resume_step=resume["step"] if resume else 0,
             parent_checkpoint=resume["checkpoint"] if resume else None,
+            training=training_digest(task.configuration, task.seed),
         )
         desk.record((Kind.ATTEMPT_STARTED, started.document()))
         owner = owner_of(desk.revision, attempt, task.subject)
@@ -304,25 +304,25 @@ class Dispatcher:
         )
         self.pool.lose(worker.worker_id, {"reason": reason})
 
-    def quarantine(self, attempts: Mapping[str, str]) -> None:
-        """Quarantine all attempts involved; workers that still run one are stopped."""
-        self.desk.record(*quarantine_entries(self.desk, attempts))
+    def quarantine(self, attempts: Mapping[str, str], found_by: str = "a report") -> None:
+        """Quarantine all attempts involved; workers that still run one are stopped first."""
+        self.desk.record(*quarantine_entries(self.desk, attempts, found_by))
         for worker_id, flight in tuple(self._flights.items()):
             if flight.record.attempt in attempts:
                 self.engine.stop(worker_id)
                 del self._flights[worker_id]
                 self.pool.lose(worker_id, {"reason": attempts[flight.record.attempt]})
+        self.desk.set_aside_quarantined()
 
     def _watch(self) -> None:
         """Give up workers that fell silent, and stop attempts that used up their reservation."""
         for worker in self.pool.silent():
             self.engine.stop(worker.worker_id)
-            silence = self.desk.now() - worker.heard_at
-            self._lose(worker, {"reason": f"no sign of life for {silence:.0f} s"})
+            reason = f"no sign of life for {self.desk.now() - worker.heard_at:.0f} s"
+            self._lose(worker, {"reason": reason})
         for worker_id, flight in tuple(self._flights.items()):
-            record = flight.record
-            if overdue(record, self.desk.now()):
-                limit = f"it reached the limit of {record.started.reserved_seconds:g} s"
+            if overdue(flight.record, self.desk.now()):
+                limit = f"it reached the limit of {flight.record.started.reserved_seconds:g} s"
                 self._distrust(self.pool.workers[worker_id], flight, limit)
 
     def _settle_open(self) -> None:

@@ -285,6 +285,7 @@ class _Attempt:
     def at_milestone(self, step: int, photos_seen: int, scores: Scores) -> bool:
         """Report the scores and wait for the verdict."""
         self.step = step
+        self._require_own_prefix()
         self.worker.watch.require_unchanged()
         content = pack_scores(scores)
         name = f"scores-{step}.f4"
@@ -305,6 +306,7 @@ class _Attempt:
     def at_checkpoint(self, step: int, save: Callable[[Path, Mapping[str, str]], None]) -> None:
         """Save a checkpoint below the prefix, its lineage inside, and report it."""
         self.step = step
+        self._require_own_prefix()
         self.worker.watch.require_unchanged()
         name = f"checkpoint-{step}.safetensors"
         lineage = lineage_of(
