@@ -52,6 +52,10 @@ def options(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Trials that run at once (PARCEL_ASSETS_WORKERS).")
     ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Where workers run: local, ray, ray:HOST:PORT (PARCEL_ASSETS_ENGINE)."),
+    ] = None,
     *,
     debug: Annotated[bool, typer.Option("--debug", help="Show stack traces.")] = False,
     version: Annotated[
@@ -61,4 +65,5 @@ def options(
 ) -> None:
     """Take the options that every command shares."""
     _ = version
-    OPTIONS.data, OPTIONS.workers, OPTIONS.debug, OPTIONS.json = data, workers, debug, False
+    OPTIONS.data, OPTIONS.workers, OPTIONS.engine = data, workers, engine
+    OPTIONS.debug, OPTIONS.json = debug, False
