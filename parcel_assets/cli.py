@@ -7,6 +7,8 @@ import typer
 from parcel_assets import __version__
 from parcel_assets.cli_common import OPTIONS, RefusingGroup
 from parcel_assets.cli_demo import demo, open_ui, sample
+from parcel_assets.cli_drill import drill
+from parcel_assets.cli_ledger import ledger_app
 from parcel_assets.cli_packet import packet_app
 from parcel_assets.cli_plan import plan_app, snapshot_app
 from parcel_assets.cli_run import close, decide, run, status
@@ -22,11 +24,13 @@ app = typer.Typer(
 app.add_typer(snapshot_app, name="snapshot")
 app.add_typer(plan_app, name="plan")
 app.add_typer(packet_app, name="packet")
+app.add_typer(ledger_app, name="ledger")
 app.command()(demo)
 app.command()(sample)
 app.command()(run)
 app.command()(status)
 app.command()(decide)
+app.command()(drill)
 app.command()(close)
 app.command(name="ui")(open_ui)
 

@@ -26,7 +26,7 @@ from parcel_assets.core.ledger import Kind
 from parcel_assets.core.ports import Ports
 from parcel_assets.core.search import SearchState, fold_search
 from parcel_assets.core.stage import Stage
-from parcel_assets.core.standing import FINISHED, HOLD, Standing, standing_of
+from parcel_assets.core.standing import FINISHED, HOLD, OPEN, Standing, standing_of
 from parcel_assets.core.trial import AttemptState
 from parcel_assets.steps.admission import judge, load_chain
 from parcel_assets.wiring import Settings, find_plan, open_ports, plan_file_of
@@ -38,14 +38,21 @@ RevisionArgument = Annotated[
 ]
 
 
-def run(revision: RevisionArgument, *, as_json: JsonOption = False) -> None:
+def run(
+    revision: RevisionArgument,
+    until: Annotated[
+        Stage | None, typer.Option(help="End after this stage; a run without it goes on.")
+    ] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
     """Run a search revision from photos to registry, or go on from where it stands."""
     OPTIONS.json = as_json
     settings = OPTIONS.settings()
-    raise typer.Exit(run_revision(revision, settings))
+    raise typer.Exit(run_revision(revision, settings, until=until))
 
 
-def run_revision(argument: str, settings: Settings) -> int:
+def run_revision(argument: str, settings: Settings, *, until: Stage | None = None) -> int:
     """Register the plan, run the chain through Dagster, tell how it ended; return an exit code."""
     from parcel_assets.cli_dagster import run_search_job
     from parcel_assets.cli_progress import watching
@@ -54,7 +61,7 @@ def run_revision(argument: str, settings: Settings) -> int:
     ports = open_ports(settings)
     before = _attempts(revision, ports)
     with watching(revision, ports) as listener:
-        complete, refusal = run_search_job(revision, settings, listener)
+        complete, refusal = run_search_job(revision, settings, listener, until=until)
     started = _attempts(revision, ports) - before
     if started:
         say(f"{started} trainings were started by this command.")
@@ -65,7 +72,8 @@ def run_revision(argument: str, settings: Settings) -> int:
         return print_refusal(refusal)
     if not complete and standing.state == FINISHED and refusal is not None:
         return print_refusal(refusal)
-    return tell_standing(standing, settings)
+    code = tell_standing(standing, settings)
+    return 0 if complete and until is not None and standing.state == OPEN else code
 
 
 def _attempts(revision: str, ports: Ports) -> int:

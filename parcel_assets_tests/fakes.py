@@ -18,8 +18,11 @@ from parcel_assets.core.ledger import (
     Lease,
     chain_event,
     check_may_append,
+    last_of,
     once_key,
 )
+from parcel_assets.core.ledger_audit import LedgerRecord
+from parcel_assets.core.packet_rows import event_row
 
 
 class FakeLedger:
@@ -53,6 +56,19 @@ class FakeLedger:
 
     def events(self, revision: str, after: int = 0) -> tuple[Event, ...]:
         return tuple(self._chains.get(revision, []))[after:]
+
+    def record_of(self, revision: str) -> LedgerRecord:
+        chain = self._chains.get(revision, [])
+        opened = last_of(chain, Kind.HOLDOUT_OPENED)
+        lease = self._leases.get(revision)
+        return LedgerRecord(
+            rows=tuple(
+                event_row(event) | {"once_key": once_key(event.kind, event.body)} for event in chain
+            ),
+            fence=None if lease is None else lease[0].fence,
+            opening=None if opened is None else opened.digest,
+            opened_keys=tuple(sorted(k for k, by in self._opened.items() if by == revision)),
+        )
 
     def acquire(self, revision: str, purpose: str) -> Lease:
         fence = 1

@@ -7,16 +7,17 @@ newest. What must never happen twice is refused by the schema too, whoever write
 
 import json
 import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from parcel_assets.adapters.ledger_sql_clock import LedgerClock
 from parcel_assets.adapters.ledger_sql_lease import LEASE_SECONDS, Leases
-from parcel_assets.adapters.ledger_sql_open import open_database, refusing_in_words
+from parcel_assets.adapters.ledger_sql_open import open_database, transact
+from parcel_assets.adapters.ledger_sql_record import read_record
 from parcel_assets.adapters.ledger_sql_schema import (
     archive_versions,
     assignments,
@@ -39,9 +40,12 @@ from parcel_assets.core.ledger import (
     check_may_append,
     once_key,
 )
+from parcel_assets.core.ledger_audit import LedgerRecord
 
 KEYS_PER_QUERY = 500
 _INSERT_EVENT = sa.insert(events)  # built once: it runs in every append
+
+Result = TypeVar("Result")
 
 
 class SqlLedger:
@@ -56,23 +60,32 @@ class SqlLedger:
         self._engine = open_database(url)
         self._heads: dict[Lease, tuple[Event | None, set[Kind]]] = {}
         self._guard = threading.RLock()
-        with self._read() as connection:
-            newest = connection.execute(sa.select(sa.func.max(events.c.at_seconds))).scalar()
-        self._clock_base = max(time.time(), float(newest or 0.0))
-        self._clock_start = time.monotonic()
-        self._leases = Leases(self._engine, self.now, lease_seconds)
+        self._clock = self._read(LedgerClock)
+        self._leases = Leases(self._engine, self._clock, lease_seconds)
 
     # ---- transactions ---------------------------------------------------------------------------
 
-    @contextmanager
-    def _read(self) -> Iterator[sa.Connection]:
-        with refusing_in_words(self._engine), self._engine.connect() as connection:
-            yield connection.execution_options(reads_only=True)
+    def _read(self, work: Callable[[sa.Connection], Result]) -> Result:
+        return transact(self._engine, work, reads_only=True)
+
+    def _write(self, lease: Lease, work: Callable[[sa.Connection], Result]) -> Result:
+        """Do the work in one transaction that proves the lease; forget heads where it fails."""
+
+        def proven(connection: sa.Connection) -> Result:
+            self._leases.prove(connection, lease)
+            return work(connection)
+
+        with self._guard, self._undone(lease):
+            return transact(self._engine, proven)
 
     @contextmanager
-    def _write(self) -> Iterator[sa.Connection]:
-        with refusing_in_words(self._engine), self._engine.begin() as connection:
-            yield connection
+    def _undone(self, lease: Lease) -> Iterator[None]:
+        """Forget what is cached of a chain when its transaction fails, whatever the failure was."""
+        try:
+            yield
+        except BaseException:
+            self._heads.pop(lease, None)
+            raise
 
     def close(self) -> None:
         """Stop prolonging leases and close every connection."""
@@ -83,14 +96,13 @@ class SqlLedger:
 
     def now(self) -> float:
         """Return the ledger's clock in seconds since the epoch; no wall-clock step is felt."""
-        return self._clock_base + (time.monotonic() - self._clock_start)
+        return self._clock.now()
 
     def revisions(self) -> tuple[str, ...]:
         """Return all revisions that have a chain, in order of their first event."""
         query = sa.select(events.c.revision).where(events.c.sequence == 1)
-        with self._read() as connection:
-            rows = connection.execute(query.order_by(events.c.at_seconds, events.c.revision))
-            return tuple(str(row[0]) for row in rows)
+        ordered = query.order_by(events.c.at_seconds, events.c.revision)
+        return tuple(str(one) for one in self._read(lambda c: c.execute(ordered).scalars().all()))
 
     def events(self, revision: str, after: int = 0) -> tuple[Event, ...]:
         """Return the chain's events with a sequence above `after`."""
@@ -99,8 +111,16 @@ class SqlLedger:
             .where(events.c.revision == revision, events.c.sequence > after)
             .order_by(events.c.sequence)
         )
-        with self._read() as connection:
-            return tuple(_event(row) for row in connection.execute(query))
+        return tuple(_event(row) for row in self._read(lambda c: c.execute(query).all()))
+
+    def record_of(self, revision: str) -> LedgerRecord:
+        """Return all that is held of a revision, as it is and at one moment, for an audit."""
+        return transact(
+            self._engine,
+            lambda one: read_record(one, revision),
+            reads_only=True,
+            at_one_moment=True,
+        )
 
     def append(
         self, lease: Lease, entries: Sequence[tuple[Kind, Mapping[str, Any]]]
@@ -109,18 +129,7 @@ class SqlLedger:
 
         Raises StaleFenceError for a stale lease, LedgerError where the chain's rules refuse a kind.
         """
-        with self._guard, self._undone(lease), self._write() as connection:
-            self._leases.prove(connection, lease)
-            return self._chain(connection, lease, entries)
-
-    @contextmanager
-    def _undone(self, lease: Lease) -> Iterator[None]:
-        """Forget what is cached of a chain when its transaction fails, whatever the failure was."""
-        try:
-            yield
-        except BaseException:
-            self._heads.pop(lease, None)
-            raise
+        return self._write(lease, lambda connection: self._chain(connection, lease, entries))
 
     def _chain(
         self, connection: sa.Connection, lease: Lease, entries: Sequence[tuple[Kind, Any]]
@@ -179,8 +188,7 @@ class SqlLedger:
 
     def assignments(self, archive: str) -> Mapping[str, str]:
         """Return shipment id -> part of all shipments ever assigned in the archive."""
-        with self._read() as connection:
-            return self._assigned(connection, archive)
+        return self._read(lambda connection: self._assigned(connection, archive))
 
     def _assigned(self, connection: sa.Connection, archive: str) -> dict[str, str]:
         query = sa.select(assignments.c.shipment_id, assignments.c.part)
@@ -189,43 +197,51 @@ class SqlLedger:
 
     def assign(self, lease: Lease, archive: str, parts: Mapping[str, str]) -> None:
         """Add shipments to the register; raises SplitError if one is there under another part."""
-        with self._guard, self._write() as connection:
-            self._leases.prove(connection, lease)
-            known = self._assigned(connection, archive)
-            moved = sorted(s for s, part in parts.items() if known.get(s, part) != part)
-            if moved:
-                raise SplitError(
-                    f"shipment {moved[0]} in part {parts[moved[0]]} ({len(moved)} such)",
-                    expected=f"part {known[moved[0]]}, as first assigned",
-                    where=f"assignment register of {archive}",
-                    remedy="A shipment never moves to another part (D3).",
-                    shipments=moved[:20],
-                )
-            fresh = [
-                {"archive": archive, "shipment_id": s, "part": part, "revision": lease.revision}
-                for s, part in parts.items()
-                if s not in known
-            ]
-            if fresh:
-                connection.execute(sa.insert(assignments), fresh)
+        try:
+            self._write(lease, lambda one: self._assign(one, lease, archive, parts))
+        except IntegrityError:  # another revision assigned the same between our look and insert
+            self._write(lease, lambda one: self._assign(one, lease, archive, parts))
+
+    def _assign(
+        self, connection: sa.Connection, lease: Lease, archive: str, parts: Mapping[str, str]
+    ) -> None:
+        known = self._assigned(connection, archive)
+        moved = sorted(s for s, part in parts.items() if known.get(s, part) != part)
+        if moved:
+            raise SplitError(
+                f"shipment {moved[0]} in part {parts[moved[0]]} ({len(moved)} such)",
+                expected=f"part {known[moved[0]]}, as first assigned",
+                where=f"assignment register of {archive}",
+                remedy="A shipment never moves to another part (D3).",
+                shipments=moved[:20],
+            )
+        fresh = [
+            {"archive": archive, "shipment_id": s, "part": part, "revision": lease.revision}
+            for s, part in sorted(parts.items())  # one order for all: two writers never deadlock
+            if s not in known
+        ]
+        if fresh:
+            connection.execute(sa.insert(assignments), fresh)
 
     def open_holdout(self, lease: Lease, body: Mapping[str, Any], keys: Sequence[str]) -> Event:
         """Append HOLDOUT_OPENED, its revision and all keys under unique keys, or change nothing."""
-        with self._guard, self._undone(lease):
-            try:
-                with self._write() as connection:
-                    self._leases.prove(connection, lease)
-                    (event,) = self._chain(connection, lease, [(Kind.HOLDOUT_OPENED, body)])
-                    opening = {"revision": lease.revision, "event_digest": event.digest}
-                    connection.execute(sa.insert(holdout_openings), [opening])
-                    rows = [{"key": key, "revision": lease.revision} for key in sorted(set(keys))]
-                    if rows:
-                        connection.execute(sa.insert(holdout_keys), rows)
-                    return event
-            except (IntegrityError, LedgerError) as error:
-                if isinstance(error, StaleFenceError):
-                    raise
-                raise self._opened_before(lease.revision, keys) from error
+        try:
+            return self._write(lease, lambda one: self._open(one, lease, body, keys))
+        except (IntegrityError, LedgerError) as error:
+            if isinstance(error, StaleFenceError):
+                raise
+            raise self._opened_before(lease.revision, keys) from error
+
+    def _open(
+        self, connection: sa.Connection, lease: Lease, body: Mapping[str, Any], keys: Sequence[str]
+    ) -> Event:
+        (event,) = self._chain(connection, lease, [(Kind.HOLDOUT_OPENED, body)])
+        opening = {"revision": lease.revision, "event_digest": event.digest}
+        connection.execute(sa.insert(holdout_openings), [opening])
+        rows = [{"key": key, "revision": lease.revision} for key in sorted(set(keys))]
+        if rows:
+            connection.execute(sa.insert(holdout_keys), rows)
+        return event
 
     def _opened_before(self, revision: str, keys: Sequence[str]) -> HoldoutError:
         earlier = self.opened_by(keys)
@@ -241,14 +257,15 @@ class SqlLedger:
 
     def opened_by(self, keys: Sequence[str]) -> Mapping[str, str]:
         """Return key -> revision for those of the keys that were opened before."""
-        found: dict[str, str] = {}
         unique = sorted(set(keys))
-        with self._read() as connection:
-            for start in range(0, len(unique), KEYS_PER_QUERY):
-                some = unique[start : start + KEYS_PER_QUERY]
-                query = sa.select(holdout_keys).where(holdout_keys.c.key.in_(some))
-                found |= {str(row.key): str(row.revision) for row in connection.execute(query)}
-        return found
+        parts = [unique[at : at + KEYS_PER_QUERY] for at in range(0, len(unique), KEYS_PER_QUERY)]
+
+        def look(connection: sa.Connection) -> dict[str, str]:
+            queries = (sa.select(holdout_keys).where(holdout_keys.c.key.in_(p)) for p in parts)
+            rows = (row for query in queries for row in connection.execute(query))
+            return {str(row.key): str(row.revision) for row in rows}
+
+        return self._read(look)
 
     def note_archive_version(self, archive: str, version: str, facts: Mapping[str, Any]) -> bool:
         """Register an archive version once; return whether it was new."""
@@ -259,8 +276,7 @@ class SqlLedger:
             "noted_at": self.now(),
         }
         try:
-            with self._write() as connection:
-                connection.execute(sa.insert(archive_versions), [row])
+            transact(self._engine, lambda one: one.execute(sa.insert(archive_versions), [row]))
         except IntegrityError:
             return False
         return True

@@ -7,31 +7,30 @@ when its lease has run out.
 import os
 import threading
 import uuid
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from parcel_assets.adapters.ledger_sql_open import refusing_in_words
-from parcel_assets.adapters.ledger_sql_owner import host_name, process_lives, process_start
+from parcel_assets.adapters.ledger_sql_clock import LedgerClock
+from parcel_assets.adapters.ledger_sql_open import transact
+from parcel_assets.adapters.ledger_sql_owner import host_name, process_start, surely_dead
 from parcel_assets.adapters.ledger_sql_schema import leases
 from parcel_assets.core.errors import LeaseHeldError, StaleFenceError, StorageError
 from parcel_assets.core.ledger import Lease
 
 LEASE_SECONDS = 60.0
-# built once: it runs in every append
-_PROLONG = (
-    sa.update(leases)
-    .where(
-        leases.c.revision == sa.bindparam("of_revision"),
-        leases.c.fence == sa.bindparam("of_fence"),
-        leases.c.owner == sa.bindparam("of_owner"),
-        leases.c.held == sa.true(),
-    )
-    .values(expires_at=sa.bindparam("until"))
+_OF_LEASE = (
+    (leases.c.revision == sa.bindparam("of_revision"))
+    & (leases.c.fence == sa.bindparam("of_fence"))
+    & (leases.c.owner == sa.bindparam("of_owner"))
 )
+_GIVE_BACK = sa.update(leases).where(_OF_LEASE).values(held=False)
+
+
+def _named(lease: Lease) -> dict[str, Any]:
+    return {"of_revision": lease.revision, "of_fence": lease.fence, "of_owner": lease.owner}
 
 
 class Leases:
@@ -41,10 +40,16 @@ class Leases:
     process that is stopped or dead prolongs nothing.
     """
 
-    def __init__(self, engine: sa.Engine, now: Callable[[], float], lease_seconds: float) -> None:
+    def __init__(self, engine: sa.Engine, clock: LedgerClock, lease_seconds: float) -> None:
         self._engine = engine
-        self._now = now
+        self._clock = clock
         self._lease_seconds = lease_seconds
+        # built once: it runs in every append
+        self._prolong = (
+            sa.update(leases)
+            .where(_OF_LEASE, leases.c.held == sa.true())
+            .values(expires_at=clock.expiry(lease_seconds))
+        )
         self._host = host_name()
         self._started = process_start(os.getpid()) or ""
         self._held: set[Lease] = set()
@@ -70,34 +75,35 @@ class Leases:
         return lease
 
     def _take(self, revision: str, purpose: str, owner: str) -> Lease:
-        with refusing_in_words(self._engine), self._engine.begin() as connection:
-            query = sa.select(leases).where(leases.c.revision == revision).with_for_update()
-            row = connection.execute(query).first()
-            now = self._now()
-            facts: dict[str, Any] = {
-                "owner": owner,
-                "fence": 1 if row is None else int(row.fence) + 1,
-                "host": self._host,
-                "process_id": os.getpid(),
-                "process_started": self._started,
-                "purpose": purpose,
-                "acquired_at": now,
-                "expires_at": now + self._lease_seconds,
-                "held": True,
-            }
-            if row is None:
-                connection.execute(sa.insert(leases).values(revision=revision, **facts))
-            else:
-                self._require_free(row, now)
-                connection.execute(
-                    sa.update(leases).where(leases.c.revision == revision).values(**facts)
-                )
-            return Lease(revision, owner, int(facts["fence"]))
+        return transact(self._engine, lambda one: self._take_in(one, revision, purpose, owner))
+
+    def _take_in(self, connection: sa.Connection, revision: str, purpose: str, owner: str) -> Lease:
+        query = sa.select(leases).where(leases.c.revision == revision).with_for_update()
+        row = connection.execute(query).first()
+        self._clock.set(connection)
+        now = self._clock.now_in(connection)
+        facts: dict[str, Any] = {
+            "owner": owner,
+            "fence": 1 if row is None else int(row.fence) + 1,
+            "host": self._host,
+            "process_id": os.getpid(),
+            "process_started": self._started,
+            "purpose": purpose,
+            "acquired_at": now,
+            "expires_at": now + self._lease_seconds,
+            "held": True,
+        }
+        if row is None:
+            connection.execute(sa.insert(leases).values(revision=revision, **facts))
+        else:
+            self._require_free(row, now)
+            connection.execute(
+                sa.update(leases).where(leases.c.revision == revision).values(**facts)
+            )
+        return Lease(revision, owner, int(facts["fence"]))
 
     def _require_free(self, row: Any, now: float) -> None:
-        dead = row.host == self._host and not process_lives(
-            int(row.process_id), str(row.process_started)
-        )
+        dead = surely_dead(str(row.host), int(row.process_id), str(row.process_started))
         if row.held and not dead and now < row.expires_at:
             raise LeaseHeldError(
                 f"process {row.process_id} on {row.host} at work on {row.purpose}",
@@ -112,15 +118,10 @@ class Leases:
 
     def prove(self, connection: sa.Connection, lease: Lease) -> None:
         """Prolong the lease inside the caller's transaction, which proves that it is the newest."""
-        result = connection.execute(
-            _PROLONG,
-            {
-                "of_revision": lease.revision,
-                "of_fence": lease.fence,
-                "of_owner": lease.owner,
-                "until": self._now() + self._lease_seconds,
-            },
-        )
+        facts = _named(lease)
+        if not self._clock.of_server:
+            facts["now"] = self._clock.now()
+        result = connection.execute(self._prolong, facts)
         if result.rowcount != 1:
             raise StaleFenceError(
                 f"fence {lease.fence} of {lease.owner}",
@@ -131,8 +132,7 @@ class Leases:
 
     def renew(self, lease: Lease) -> None:
         """Prolong the lease; raises StaleFenceError where it was taken over."""
-        with refusing_in_words(self._engine), self._engine.begin() as connection:
-            self.prove(connection, lease)
+        transact(self._engine, lambda connection: self.prove(connection, lease))
 
     def release(self, lease: Lease) -> None:
         """Give the lease back; a stale one is ignored.
@@ -141,18 +141,8 @@ class Leases:
         not hide why its holder stopped.
         """
         self._let_go(lease)
-        statement = (
-            sa.update(leases)
-            .where(
-                leases.c.revision == lease.revision,
-                leases.c.fence == lease.fence,
-                leases.c.owner == lease.owner,
-            )
-            .values(held=False)
-        )
-        engine = self._engine
-        with suppress(StorageError), refusing_in_words(engine), engine.begin() as connection:
-            connection.execute(statement)
+        with suppress(StorageError):
+            transact(self._engine, lambda one: one.execute(_GIVE_BACK, _named(lease)))
 
     def _let_go(self, lease: Lease) -> None:
         with self._guard:

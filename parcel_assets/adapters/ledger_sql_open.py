@@ -1,39 +1,50 @@
-"""Opening the ledger's database: schema, and what SQLite must be told on each connection."""
+"""Opening the ledger's database, and what each connection to it must be told.
 
+One transaction is one call of `transact`: what another process only keeps waiting is tried again
+for a while, what the database refuses is said in words.
+"""
+
+import random
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError
 
-from parcel_assets.adapters.ledger_sql_schema import SCHEMA_VERSION, metadata, schema_versions
+from parcel_assets.adapters.ledger_sql_migrate import bring_up_to_date, is_current
 from parcel_assets.core.errors import SettingError, StorageError
 
-BUSY_SECONDS = 30.0
+PATIENCE_SECONDS = 30.0  # how long a database may be busy with others before we give up
+WAIT_SECONDS = 5.0  # of which the database itself waits so long at a time
+FIRST_PAUSE_SECONDS = 0.01
+# serialization, deadlock, lock not to be had, too many connections, server starting
+_PASSING_STATES = {"40001", "40P01", "55P03", "53300", "57P03"}
+_PASSING_WORDS = ("too many clients", "starting up", "remaining connection slots")
+_POSTGRESQL = (
+    f"SET lock_timeout = '{WAIT_SECONDS:.0f}s'",
+    # a writer that was stopped inside a transaction must not keep others out for ever
+    "SET idle_in_transaction_session_timeout = '60s'",
+    "SET synchronous_commit = on",
+)
+
+Result = TypeVar("Result")
 
 
 def open_database(url: str) -> sa.Engine:
-    """Return an engine on a database whose schema is there; raises SettingError."""
+    """Return an engine on a database whose tables are there and up to date.
+
+    Raises SettingError where it cannot be opened, or was written by a newer release.
+    """
     place = url.rpartition("@")[2]  # without a user's password
     try:
-        parsed = make_url(url)
-        on_file = parsed.get_backend_name() == "sqlite" and parsed.database not in {None, ""}
-        if on_file and parsed.database != ":memory:":
-            Path(str(parsed.database)).expanduser().parent.mkdir(parents=True, exist_ok=True)
-        engine = sa.create_engine(parsed)
-        if engine.dialect.name == "sqlite":
-            sa.event.listen(engine, "connect", _prepare_sqlite)
-            sa.event.listen(engine, "begin", _begin_sqlite)
-        with engine.begin() as connection:
-            metadata.create_all(connection)
-            versions = [row[0] for row in connection.execute(sa.select(schema_versions))]
-            if not versions:
-                connection.execute(sa.insert(schema_versions), [{"version": SCHEMA_VERSION}])
+        engine = _engine(url)
+        if not _patiently(lambda: _once(engine, is_current, reads_only=True)):
+            _patiently(lambda: _once(engine, lambda one: bring_up_to_date(one, place)))
     except (ArgumentError, DatabaseError, OSError, ModuleNotFoundError) as error:
         raise SettingError(
             f"{error.__class__.__name__}: {getattr(error, 'orig', None) or error}",
@@ -41,14 +52,80 @@ def open_database(url: str) -> sa.Engine:
             where=f"ledger {place}",
             remedy="Check the ledger's URL, its folder and its rights.",
         ) from error
-    if versions not in ([], [SCHEMA_VERSION]):
-        raise SettingError(
-            f"schema version {versions[0]}",
-            expected=f"schema version {SCHEMA_VERSION}",
-            where=f"ledger {place}",
-            remedy="Open it with the release that wrote it, or migrate a copy.",
-        )
     return engine
+
+
+def _engine(url: str) -> sa.Engine:
+    parsed = make_url(url)
+    on_file = parsed.get_backend_name() == "sqlite" and parsed.database not in {None, ""}
+    if on_file and parsed.database != ":memory:":
+        Path(str(parsed.database)).expanduser().parent.mkdir(parents=True, exist_ok=True)
+    if parsed.get_backend_name() == "sqlite":
+        engine = sa.create_engine(parsed)
+        sa.event.listen(engine, "connect", _prepare_sqlite)
+        sa.event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    # a server may have been restarted since the last transaction: that is nobody's fault
+    engine = sa.create_engine(parsed, isolation_level="READ COMMITTED", pool_pre_ping=True)
+    sa.event.listen(engine, "connect", _prepare_postgresql)
+    return engine
+
+
+# ---- transactions -------------------------------------------------------------------------------
+
+
+def transact(
+    engine: sa.Engine,
+    work: Callable[[sa.Connection], Result],
+    *,
+    reads_only: bool = False,
+    at_one_moment: bool = False,
+) -> Result:
+    """Do the work in one transaction; a database busy with others is tried again for a while.
+
+    `at_one_moment`: all its queries see the same state, whoever writes meanwhile. Raises
+    StorageError where the database refuses to work; IntegrityError is the work's own to understand.
+    """
+    options: dict[str, Any] = {"reads_only": reads_only}
+    if at_one_moment and engine.dialect.name != "sqlite":  # there every transaction is so
+        options["isolation_level"] = "REPEATABLE READ"
+    with refusing_in_words(engine):
+        return _patiently(lambda: _once(engine, work, **options))
+
+
+def _once(engine: sa.Engine, work: Callable[[sa.Connection], Result], **options: Any) -> Result:
+    with engine.connect() as connection:
+        connection.execution_options(**options)
+        with connection.begin():
+            return work(connection)
+
+
+def _patiently(work: Callable[[], Result]) -> Result:
+    """Call until it succeeds, fails for good, or patience ends; with pauses that grow and differ.
+
+    Everything tried again was rolled back by the database: no commit is ever in doubt here.
+    """
+    deadline, pause = time.monotonic() + PATIENCE_SECONDS, FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            return work()
+        except DatabaseError as error:
+            if not _passes(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(random.uniform(0.0, pause))
+        pause = min(2 * pause, 1.0)
+
+
+def _passes(error: DatabaseError) -> bool:
+    """Say whether the database only was busy with others."""
+    cause = error.orig
+    if isinstance(cause, sqlite3.Error):
+        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+        return code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+    state = getattr(cause, "sqlstate", None)
+    return state in _PASSING_STATES or (
+        state is None and any(words in str(cause) for words in _PASSING_WORDS)
+    )
 
 
 @contextmanager
@@ -70,23 +147,40 @@ def refusing_in_words(engine: sa.Engine) -> Iterator[None]:
         ) from error
 
 
+# ---- connections --------------------------------------------------------------------------------
+
+
 def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
     """Take transactions into our own hands; write ahead, flush on every commit, wait when busy."""
     connection.isolation_level = None
-    connection.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
-    deadline = time.monotonic() + BUSY_SECONDS
-    while connection.execute("PRAGMA journal_mode").fetchone()[0] not in {"wal", "memory"}:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError:  # this change does not wait for other processes by itself
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
+    connection.execute(f"PRAGMA busy_timeout = {int(WAIT_SECONDS * 1000)}")
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not _writes_ahead(connection, deadline):
+        time.sleep(random.uniform(0.0, 0.04))
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _writes_ahead(connection: sqlite3.Connection, deadline: float) -> bool:
+    """Switch to the write-ahead log; that change does not wait for other processes by itself."""
+    try:
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    except sqlite3.OperationalError as error:
+        busy = error.sqlite_errorcode & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+        if not busy or time.monotonic() > deadline:
+            raise
+        return False
+    return mode in {"wal", "memory"} or time.monotonic() > deadline
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:
     """Begin at once as a writer, so that two writers queue instead of failing at their commit."""
     reads = connection.get_execution_options().get("reads_only", False)
     connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+
+
+def _prepare_postgresql(connection: Any, _record: Any) -> None:
+    """Say how long to wait, and that a commit means a flush, whatever the server's usual is."""
+    for statement in _POSTGRESQL:
+        connection.execute(statement)
+    connection.commit()

@@ -1,20 +1,33 @@
-"""The ledger's tables, and the rules that the database itself enforces.
+"""The ledger's tables, version 2, and what each column may hold on SQLite and PostgreSQL alike.
 
-Events are append-only (triggers on SQLite) and unique by place, digest and once-key; `ledger_sql`
-decides how they are read and written.
+What the database refuses beyond that (changed events, torn chains, older fences) is in
+`ledger_sql_rules`; how older tables become these is in `ledger_sql_migrate`.
 """
 
 import sqlalchemy as sa
 
-from parcel_assets.core.ledger import ONCE
+from parcel_assets.core.ledger import GENESIS
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+PARTS = ("train", "validation", "holdout")
 
 metadata = sa.MetaData()
+
+
+def _is_digest(column: str) -> sa.CheckConstraint:
+    return sa.CheckConstraint(
+        f"length({column}) = 64 AND ltrim({column}, '0123456789abcdef') = ''",
+        name=f"{column}_is_a_digest",
+    )
+
 
 schema_versions = sa.Table(
     "schema_versions", metadata, sa.Column("version", sa.Integer, primary_key=True)
 )
+
+# what an event can say: filled by every release that opens the ledger, so that a new kind of event
+# needs no new schema and a mistyped one is refused
+event_kinds = sa.Table("event_kinds", metadata, sa.Column("kind", sa.Text, primary_key=True))
 
 events = sa.Table(
     "events",
@@ -22,24 +35,26 @@ events = sa.Table(
     sa.Column("revision", sa.Text, primary_key=True),
     sa.Column("sequence", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("at_seconds", sa.Double, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, sa.ForeignKey(event_kinds.c.kind), nullable=False),
     sa.Column("body", sa.Text, nullable=False),  # canonical JSON: what the digest covers
     sa.Column("previous", sa.Text, nullable=False),
     sa.Column("digest", sa.Text, nullable=False, unique=True),
     sa.Column("once_key", sa.Text),  # what may be said once in a revision: core.ledger.once_key
     sa.CheckConstraint("sequence >= 1", name="sequence_from_one"),
-    sa.CheckConstraint("length(digest) = 64 AND length(previous) = 64", name="digests_whole"),
+    sa.CheckConstraint(f"(sequence = 1) = (previous = '{GENESIS}')", name="first_has_no_previous"),
+    sa.CheckConstraint("at_seconds >= 0", name="clock_after_its_start"),
+    _is_digest("digest"),
+    _is_digest("previous"),
     sa.UniqueConstraint("revision", "previous", name="one_successor"),
-    sa.UniqueConstraint("revision", "once_key", name="said_once"),
 )
-_once = events.c.kind.in_(sorted(str(kind) for kind in ONCE))
+_keyed = events.c.once_key.is_not(None)
 sa.Index(
-    "kind_once",
+    "said_once",
     events.c.revision,
-    events.c.kind,
+    events.c.once_key,
     unique=True,
-    sqlite_where=_once,
-    postgresql_where=_once,
+    sqlite_where=_keyed,
+    postgresql_where=_keyed,
 )
 sa.Index("events_by_time", events.c.at_seconds)
 
@@ -56,6 +71,9 @@ leases = sa.Table(
     sa.Column("acquired_at", sa.Double, nullable=False),
     sa.Column("expires_at", sa.Double, nullable=False),
     sa.Column("held", sa.Boolean, nullable=False),
+    sa.CheckConstraint("fence >= 1", name="fence_from_one"),
+    sa.CheckConstraint("process_id >= 1", name="process_is_one"),
+    sa.CheckConstraint("owner <> ''", name="owner_is_named"),
 )
 
 assignments = sa.Table(
@@ -65,20 +83,21 @@ assignments = sa.Table(
     sa.Column("shipment_id", sa.Text, primary_key=True),
     sa.Column("part", sa.Text, nullable=False),
     sa.Column("revision", sa.Text, nullable=False),  # which revision assigned it first
+    sa.CheckConstraint(f"part IN {PARTS}", name="part_is_one_of_three"),
 )
 
 holdout_openings = sa.Table(
     "holdout_openings",
     metadata,
     sa.Column("revision", sa.Text, primary_key=True),
-    sa.Column("event_digest", sa.Text, nullable=False, unique=True),
+    sa.Column("event_digest", sa.Text, sa.ForeignKey(events.c.digest), nullable=False, unique=True),
 )
 
 holdout_keys = sa.Table(
     "holdout_keys",
     metadata,
     sa.Column("key", sa.Text, primary_key=True),
-    sa.Column("revision", sa.Text, nullable=False),
+    sa.Column("revision", sa.Text, sa.ForeignKey(holdout_openings.c.revision), nullable=False),
 )
 
 archive_versions = sa.Table(
@@ -90,11 +109,10 @@ archive_versions = sa.Table(
     sa.Column("noted_at", sa.Double, nullable=False),
 )
 
-for _table in (events, holdout_openings, holdout_keys, assignments):
-    for _deed in ("UPDATE", "DELETE"):
-        _trigger = sa.DDL(  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
-            f"CREATE TRIGGER IF NOT EXISTS {_table.name}_no_{_deed.lower()} "
-            f"BEFORE {_deed} ON {_table.name} "
-            f"BEGIN SELECT RAISE(ABORT, '{_table.name} is append-only'); END"
-        )
-        sa.event.listen(_table, "after_create", _trigger.execute_if(dialect="sqlite"))
+# SQLite only: what all processes of one boot add to its clock (see `ledger_sql_clock`)
+host_clock = sa.Table(
+    "host_clock",
+    metadata,
+    sa.Column("boot", sa.Text, primary_key=True),
+    sa.Column("offset_seconds", sa.Double, nullable=False),
+)

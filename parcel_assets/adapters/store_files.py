@@ -6,6 +6,7 @@ flushed to disk, made read-only, then renamed. What the objects mean is left to 
     objects/ab/abcdef…[suffix]   one object, named by the SHA-256 of its bytes
     incoming/                    half-written files; nothing in here has a name yet
     attempts/<prefix>/owner.json the owner marker of a claimed prefix
+    anchors/<revision>/…         where the revision's ledger stood at each recorded stage
 """
 
 import errno
@@ -16,7 +17,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -111,6 +112,53 @@ class FileStore:
                 remedy="Look at which evidence names this digest as a document.",
                 digest=digest,
             ) from error
+
+    def leave_anchor(self, revision: str, anchor: Mapping[str, Any]) -> None:
+        """Keep where a revision's chain stood, once and read-only; raises as the port says."""
+        sequence, stage = int(anchor["sequence"]), str(anchor["stage"])
+        target = self._folder_of_anchors(revision) / f"{sequence:06d}-{stage}.json"
+        data = canonical_json(dict(anchor))
+        if not target.exists():
+            with self._arriving() as (temporary, file):
+                file.write(data)
+                _flush(file)
+                temporary.chmod(READ_ONLY)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with suppress(FileExistsError):
+                    target.hardlink_to(temporary)  # unlike a rename it replaces nothing
+                    _flush_folder(target.parent)
+        if target.read_bytes() != data:
+            raise StorageError(
+                "another anchor at this event",
+                expected=f"event {sequence} with digest {str(anchor['digest'])[:8]}",
+                where=str(target),
+                remedy="This is another ledger than the store's. Restore the ledger from a copy.",
+            )
+
+    def anchors(self, revision: str) -> tuple[Mapping[str, Any], ...]:
+        """Return the anchors of a revision; raises StorageError for one that does not read."""
+        found = []
+        for path in sorted(self._folder_of_anchors(revision).glob("*.json")):
+            try:
+                found.append(dict(json.loads(path.read_bytes())))
+            except (ValueError, TypeError) as error:
+                raise StorageError(
+                    f"a file that is no anchor ({error})",
+                    expected="where a chain stood, as JSON",
+                    where=str(path),
+                    remedy="It was damaged or edited. Restore it from a copy of the store.",
+                ) from error
+        return tuple(found)
+
+    def _folder_of_anchors(self, revision: str) -> Path:
+        if not _PREFIX_PART.fullmatch(revision):
+            raise StorageError(
+                repr(revision),
+                expected="a search revision",
+                where="anchors",
+                remedy="Ask for the revision of a frozen plan.",
+            )
+        return self._root / "anchors" / revision
 
     def claim_prefix(self, prefix: str, owner: Mapping[str, Any]) -> Path:
         """Make an attempt's folder with its owner marker, atomically (S5).

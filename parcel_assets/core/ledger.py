@@ -178,6 +178,8 @@ def check_may_append(kinds: frozenset[Kind] | set[Kind], kind: Kind, revision: s
 
 def once_key(kind: Kind, body: Mapping[str, Any]) -> str | None:
     """Return the key under which an event may be said once in a revision, or None."""
+    if kind in ONCE:
+        return str(kind)
     if kind == Kind.ATTEMPT_STARTED:
         return f"attempt:{body['attempt']}"
     if kind in {Kind.ATTEMPT_ENDED, Kind.ATTEMPT_QUARANTINED}:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parcel_assets.core.ledger import Event, Kind, Lease
+from parcel_assets.core.ledger_audit import LedgerRecord
 from parcel_assets.core.plan import Plan, PreprocessPlan, SnapshotPlan, TrainingPlan
 from parcel_assets.core.snapshot import BadRow, Label, Photo
 from parcel_assets.core.space import Scalar
@@ -83,6 +84,10 @@ class Ledger(Protocol):
 
     def events(self, revision: str, after: int = 0) -> tuple[Event, ...]:
         """Return the chain's events with a sequence above `after`."""
+        ...
+
+    def record_of(self, revision: str) -> LedgerRecord:
+        """Return all that is held of a revision, as it is and at one moment, for an audit."""
         ...
 
     def acquire(self, revision: str, purpose: str) -> Lease:
@@ -162,6 +167,17 @@ class Store(Protocol):
 
     def get_document(self, digest: str) -> Any:
         """Return a verified JSON value."""
+        ...
+
+    def leave_anchor(self, revision: str, anchor: Mapping[str, Any]) -> None:
+        """Keep where a chain stood (a core.anchor.Anchor document), once, durably and read-only.
+
+        Raises StorageError where another anchor was left at the same event.
+        """
+        ...
+
+    def anchors(self, revision: str) -> tuple[Mapping[str, Any], ...]:
+        """Return the anchors of a revision, in order of their events."""
         ...
 
     def claim_prefix(self, prefix: str, owner: Mapping[str, Any]) -> Path:

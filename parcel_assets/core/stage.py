@@ -35,11 +35,19 @@ class Record(BaseModel):
         return self.model_dump(mode="json")
 
 
+class LedgerHead(Record):
+    """Where a chain stood: its newest event."""
+
+    sequence: int
+    digest: str
+
+
 class Evidence(Record):
     """What a stage leaves behind, named by its digest.
 
     `inputs` names the evidence digests (by stage, and `decision` where one was used) that the body
-    was made from. Equal inputs under an equal plan mean that the stage need not run again.
+    was made from. Equal inputs under an equal plan mean that the stage need not run again. `head`
+    is where the ledger stood when the stage was recorded: a ledger that ends before was cut short.
     """
 
     stage: Stage
@@ -47,3 +55,4 @@ class Evidence(Record):
     plan_digest: str
     inputs: dict[str, str]
     body: dict[str, Any]
+    head: LedgerHead | None = None  # none in what releases before 0.2 left

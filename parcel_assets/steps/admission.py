@@ -4,21 +4,29 @@ Every stage opens through `open_stage`: it takes the revision's lease, re-reads 
 every document it relies on, judges the gates before it, and records the new evidence.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from parcel_assets.core.anchor import Anchor, anchors_of, check_anchors
 from parcel_assets.core.errors import AdmissionError, LedgerError
 from parcel_assets.core.evidence import PacketBody, SplitBody
 from parcel_assets.core.gates import GATES, Chain, Gate, GateVerdict
 from parcel_assets.core.holdout import holdout_keys
-from parcel_assets.core.ledger import Kind, Lease, evidence_digests, last_of, verify_chain
+from parcel_assets.core.ledger import (
+    Event,
+    Kind,
+    Lease,
+    evidence_digests,
+    last_of,
+    verify_chain,
+)
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.plan_reader import plan_from_fields
 from parcel_assets.core.ports import Ports
-from parcel_assets.core.stage import Evidence, Record, Stage
+from parcel_assets.core.stage import Evidence, LedgerHead, Record, Stage
 
 
 @dataclass(slots=True)
@@ -33,18 +41,26 @@ class StageSession:
     existing: Evidence | None = field(default=None)
 
     def record(self, body: Record) -> Evidence:
-        """Write the evidence, append it to the ledger, and return it."""
+        """Write the evidence, append it to the ledger, leave its anchor, and return it."""
+        ledger, revision = self.ports.ledger, self.chain.revision
+        newest = (self.chain.events + ledger.events(revision, self.chain.events[-1].sequence))[-1]
         evidence = Evidence(
             stage=self.stage,
             revision=self.chain.revision,
             plan_digest=self.chain.plan_digest,
             inputs=self.inputs,
             body=body.document(),
+            head=LedgerHead(sequence=newest.sequence, digest=newest.digest),
         )
         digest = self.ports.store.put_document(evidence.document())
         entry = {"stage": str(self.stage), "evidence": digest, "inputs": self.inputs}
-        self.ports.ledger.append(self.lease, [(Kind.STAGE_RECORDED, entry)])
+        _leave_anchors(ledger.append(self.lease, [(Kind.STAGE_RECORDED, entry)]), self.ports)
         return evidence
+
+
+def _leave_anchors(events: Sequence[Event], ports: Ports) -> None:
+    for anchor in anchors_of(events):
+        ports.store.leave_anchor(anchor.revision, anchor.document())
 
 
 @contextmanager
@@ -67,6 +83,8 @@ def open_stage(
     """
     with leased(ports, revision, str(stage)) as lease:
         chain = load_chain(revision, ports)
+        # a process that died between its record and its anchor left this to us
+        _leave_anchors(chain.events, ports)
         admit(stage, chain)
         inputs = {str(one): chain.digests[one] for one in stage.earlier} | dict(
             further_inputs or {}
@@ -96,9 +114,10 @@ def load_plan(revision: str, ports: Ports) -> tuple[Plan, str]:
 
 def load_chain(revision: str, ports: Ports) -> Chain:
     """Return the verified chain of a revision, with what gates need measured now."""
-    plan, digest = load_plan(revision, ports)
     events = ports.ledger.events(revision)
     verify_chain(events)
+    verify_anchors(revision, events, ports)
+    plan, digest = load_plan(revision, ports)
     digests = {Stage(stage): one for stage, one in evidence_digests(events).items()}
     evidence = {
         stage: Evidence.model_validate(ports.store.get_document(one))
@@ -106,6 +125,12 @@ def load_chain(revision: str, ports: Ports) -> Chain:
     }
     chain = Chain(revision, plan, digest, events, evidence, digests)
     return replace(chain, observed=_observe(chain, ports))
+
+
+def verify_anchors(revision: str, events: Sequence[Event], ports: Ports) -> None:
+    """Raise LedgerError where the store holds an anchor that the chain does not reach or keep."""
+    anchors = [Anchor.model_validate(one) for one in ports.store.anchors(revision)]
+    check_anchors(revision, events, anchors)
 
 
 def _observe(chain: Chain, ports: Ports) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from parcel_assets.core.split import (
     split_digest,
 )
 from parcel_assets.core.stage import Evidence, Stage
-from parcel_assets.steps.admission import leased, open_stage
+from parcel_assets.steps.admission import leased, open_stage, verify_anchors
 from parcel_assets.steps.custody import Custody
 from parcel_assets.steps.parts import (
     assign_shipments,
@@ -53,6 +53,7 @@ def register_plan(revision: str, plan: Plan, ports: Ports) -> str:
     check_revision_key(revision)
     frozen = last_of(ports.ledger.events(revision), Kind.PLAN_FROZEN)
     if frozen is None:
+        verify_anchors(revision, (), ports)  # a revision whose ledger was lost is not a fresh one
         require_usable(plan, ports)
         _require_pin(plan, ports)
         _require_parent(revision, plan, ports)

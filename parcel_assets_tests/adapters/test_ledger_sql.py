@@ -52,8 +52,8 @@ def url_of(folder: Path) -> str:
 
 class TestSqlLedger(LedgerContract):
     @pytest.fixture
-    def ledger(self, tmp_path: Path) -> Iterator[SqlLedger]:
-        ledger = SqlLedger(url_of(tmp_path))
+    def ledger(self, ledger_url: str) -> Iterator[SqlLedger]:
+        ledger = SqlLedger(ledger_url)
         yield ledger
         ledger.close()
 
@@ -249,7 +249,7 @@ def test_an_event_that_somebody_wrote_by_hand_is_named(tmp_path: Path, edit: str
     ledger = SqlLedger(url_of(tmp_path))
     ledger.append(ledger.acquire("spring", "test"), [FROZEN])
     with sqlite3.connect(tmp_path / "ledger.db") as connection:
-        connection.execute("DROP TRIGGER events_no_update")
+        connection.execute("DROP TRIGGER events_keeps_words")
         connection.execute(f"UPDATE events SET {edit}")
     with pytest.raises(LedgerError, match="event 1 that does not read"):
         ledger.events("spring")

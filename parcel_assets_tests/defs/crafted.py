@@ -23,7 +23,7 @@ from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.wiring import Settings
 from parcel_assets_tests.defs.faults import FAULTS, STAGE_OF, Body, Events, Fault
 
-SHARED = ("archives", "plans", "store", "keys")  # only ever added to
+SHARED = ("archives", "plans", "keys")  # only ever added to, like the objects of the store
 COPIED = ("custodian", "vault", "packets")
 ONE_LOOK = (RECEIPT_FILE, "result.json", "predictions.json", "decryptions.log")
 
@@ -119,7 +119,7 @@ def bend(searched: Searched, entries: Events, stage: Stage, fault: Fault) -> Eve
         body: Body = dict(evidence.body)
         if said["stage"] == str(stage) and fault.body is not None:
             fault.body(body, searched.store)
-        told = evidence.model_copy(update={"inputs": inputs, "body": body})
+        told = evidence.model_copy(update={"inputs": inputs, "body": body, "head": None})
         digest = searched.store.put_document(told.document())
         new_digests[said["evidence"]] = digest
         bent.append((kind, said | {"evidence": digest, "inputs": inputs}))
@@ -136,6 +136,9 @@ def craft(searched: Searched, folder: Path, entries: Events, *, looked: bool = F
         (folder / name).symlink_to(searched.data / name)
     for name in COPIED:
         shutil.copytree(searched.data / name, folder / name)
+    (folder / "store").mkdir()
+    for name in ("objects", "attempts"):  # without the anchors, which hold a ledger to its word
+        (folder / "store" / name).symlink_to(searched.data / "store" / name)
     kinds = {kind for kind, _ in entries}
     if Kind.HOLDOUT_OPENED not in kinds and not looked:
         for path in (folder / "vault").rglob("*"):
@@ -171,7 +174,7 @@ def rewrite_ledger(path: Path, events: Sequence[Event]) -> None:
     """Replace everything that a ledger says, as only somebody with the file itself could."""
     with closing(sqlite3.connect(path)) as database:
         for table in ("events", "holdout_openings", "holdout_keys"):
-            database.execute(f"DROP TRIGGER IF EXISTS {table}_no_delete")
+            database.execute(f"DROP TRIGGER {table}_keeps_rows")
         database.execute("DELETE FROM events")
         if Kind.HOLDOUT_OPENED not in {event.kind for event in events}:
             database.execute("DELETE FROM holdout_openings")

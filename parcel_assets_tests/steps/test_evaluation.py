@@ -1,5 +1,6 @@
 """The final evaluation: one opening, one look, one result, whatever crashes and whoever asks."""
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -218,6 +219,10 @@ class TestSecondLooks:
         evaluate_final(REVISION, desk.ports)
         empty = FakeLedger()
         empty.clock_seconds += 7
+        with pytest.raises(LedgerError, match="its anchor is in the store"):
+            validate_table(REVISION, replace(desk.ports, ledger=empty))
+        for anchors in tmp_path.rglob("anchors"):  # somebody with the store as well
+            shutil.rmtree(anchors)
         again = make_desk(tmp_path, ledger=empty, vault=desk.ports.vault)
         monkeypatch.setattr(selection, "run_jobs", again.run_jobs)
         for step in (validate_table, rerun_selected, report_slices):
