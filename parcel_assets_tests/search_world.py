@@ -79,9 +79,7 @@ class World:
         self.ledger: Ledger = ledger or SqlLedger(f"sqlite:///{folder / 'ledger.db'}")
         self.store: Store = store or FileStore(folder / "store")
 
-    def freeze(
-        self, plan: Plan, *, seed: int = 1, photos: Mapping[str, int] | None = None
-    ) -> None:
+    def freeze(self, plan: Plan, *, seed: int = 1, photos: Mapping[str, int] | None = None) -> None:
         """Freeze a plan and record the evidence of snapshot and split."""
         self.photos = dict(photos or PHOTOS)
         lease = self.ledger.acquire(REVISION, "test")

@@ -18,7 +18,7 @@ from parcel_assets.core.codec import digest_bytes
 from parcel_assets.core.columns import shipment_codes
 from parcel_assets.core.errors import CheckpointError, SplitError
 from parcel_assets.core.evidence import SplitBody
-from parcel_assets.core.ledger import Kind, Lease
+from parcel_assets.core.ledger import Event, Kind, Lease
 from parcel_assets.core.lineage import (
     HEADER_BYTES_MAXIMUM,
     LENGTH_BYTES,
@@ -35,6 +35,8 @@ from parcel_assets.core.table import unpack_scores
 from parcel_assets.core.thresholds import choose_threshold, review_decisions
 from parcel_assets.steps.worker import OWNER_FILE, PARTS, milestone_rows, subset_digests
 
+Entry = tuple[Kind, Mapping[str, Any]]
+
 
 @dataclass(slots=True)
 class Desk:
@@ -47,6 +49,8 @@ class Desk:
     split: SplitBody
     state: SearchState = field(init=False)
     labels: "Labels" = field(init=False)
+    _noted: list[Entry] = field(init=False, default_factory=list)
+    _kept: list[tuple[bytes, str]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         self.state = fold_search(self.plan, self.ports.ledger.events(self.revision))
@@ -58,10 +62,39 @@ class Desk:
         """The search revision."""
         return self.lease.revision
 
-    def record(self, *entries: tuple[Kind, Mapping[str, Any]]) -> None:
-        """Append events durably, in one transaction, and fold them."""
-        for event in self.ports.ledger.append(self.lease, entries):
-            self.state.apply(event)
+    def record(self, *entries: Entry) -> None:
+        """Append events durably, with all that was noted before them, and fold them."""
+        self.note(*entries)
+        self.flush()
+
+    def note(self, *entries: Entry) -> None:
+        """Fold events now and append them with the next flush; until then nobody acts on them."""
+        now = self.now()
+        for kind, body in entries:
+            self.state.apply(Event(self.revision, 0, now, kind, body, "", ""))
+        self._noted += entries
+
+    def keep(self, content: bytes, suffix: str) -> str:
+        """Return the digest of an object that the next flush stores before it appends events."""
+        self._kept.append((content, suffix))
+        return digest_bytes(content)
+
+    def flush(self) -> None:
+        """Make durable what was kept and noted: objects first, then events in one transaction.
+
+        Where that is refused, the state goes back to what the ledger says.
+        """
+        noted, kept = self._noted, self._kept
+        self._noted, self._kept = [], []
+        if not noted:
+            return
+        try:
+            self.ports.store.put_many(kept)
+            events = self.ports.ledger.append(self.lease, noted)
+        except BaseException:
+            self.state = fold_search(self.plan, self.ports.ledger.events(self.revision))
+            raise
+        self.state.head = events[-1].digest
 
     def now(self) -> float:
         """Return the ledger's clock."""

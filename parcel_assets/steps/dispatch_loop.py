@@ -49,6 +49,15 @@ LOSSES_PER_SUBJECT = 5
 EVIDENCE_CHARACTERS = 2000
 
 
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """An order that goes out once its reservation is durable and its prefix claimed."""
+
+    worker_id: str
+    started: AttemptStarted
+    order: Mapping[str, Any]
+
+
 @dataclass(slots=True)
 class Flight:
     """An attempt in the air: on which worker, with which secret."""
@@ -76,6 +85,9 @@ class Dispatcher:
         self.pool = Pool(desk, engine, workers, draw=draw)
         self._make_token = make_token
         self._flights: dict[str, Flight] = {}  # by worker id
+        self._said: list[tuple[str, Message]] = []  # what workers are told after the next flush
+        self._launches: list[Launch] = []
+        self._flushed_at = desk.now()
         self._losses: dict[str, int] = {}  # by subject: in this run, in a row, at no new step
 
     def run(self) -> None:
@@ -101,12 +113,32 @@ class Dispatcher:
         self.work.advance()
         while not self.work.finished():
             self._dispatch()
+            self._act()
             for worker_id, message in self.engine.receive(POLL_SECONDS):
                 self._hear(worker_id, message)
             self._watch()
             self.pool.fill()
             self.work.advance()
             self.work.report_progress()
+
+    def _act(self) -> None:
+        """Make durable what was decided, then act on it: of a round's decisions a kill keeps all.
+
+        What nobody waits for, such as a checkpoint, is appended with the next that somebody does.
+        """
+        now = self.desk.now()
+        if not (self._said or self._launches or now - self._flushed_at >= POLL_SECONDS):
+            return
+        self.desk.flush()
+        self._flushed_at = now
+        said, self._said = self._said, []
+        launches, self._launches = self._launches, []
+        for worker_id, message in said:
+            self.engine.send(worker_id, message)
+        for one in launches:
+            owner = owner_of(self.desk.revision, one.started.attempt, one.started.subject)
+            folder = self.desk.ports.store.claim_prefix(one.started.prefix, owner)
+            self.engine.send(one.worker_id, {**one.order, "prefix": str(folder)})
 
     # ---- orders ---------------------------------------------------------------------------------
 
@@ -118,7 +150,7 @@ class Dispatcher:
             self._launch(worker, task)
 
     def _launch(self, worker: WorkerRecord, task: Task) -> None:
-        """Reserve, record, claim the prefix, then send: in this order a kill loses nothing."""
+        """Reserve; the order goes out once the reservation is durable and the prefix claimed."""
         desk, state = self.desk, self.desk.state
         known = state.subjects.get(task.subject)
         number = 1 + (len(known.attempts) if known else 0)
@@ -136,9 +168,7 @@ class Dispatcher:
             resume_step=resume["step"] if resume else 0,
             parent_checkpoint=resume["checkpoint"] if resume else None,
         )
-        desk.record((Kind.ATTEMPT_STARTED, started.document()))
-        owner = owner_of(desk.revision, attempt, task.subject)
-        folder = desk.ports.store.claim_prefix(started.prefix, owner)
+        desk.note((Kind.ATTEMPT_STARTED, started.document()))
         token = self._make_token()
         order = {
             "kind": "order",
@@ -147,14 +177,13 @@ class Dispatcher:
             "token": token,
             "configuration": dict(task.configuration),
             "seed": task.seed,
-            "prefix": str(folder),
             "reserved_seconds": started.reserved_seconds,
             "resume": resume,
         }
         worker.stage = "busy"
         worker.heard_at = desk.now()
         self._flights[worker.worker_id] = Flight(state.attempts[attempt], token)
-        self.engine.send(worker.worker_id, order)
+        self._launches.append(Launch(worker.worker_id, started, order))
 
     # ---- messages -------------------------------------------------------------------------------
 
@@ -221,7 +250,7 @@ class Dispatcher:
         if not go_on:
             del self._flights[worker.worker_id]
             worker.stage = "stopping"
-        self.engine.send(worker.worker_id, {"kind": "verdict", "go_on": go_on})
+        self._said.append((worker.worker_id, {"kind": "verdict", "go_on": go_on}))
 
     def _failed(self, worker: WorkerRecord, flight: Flight, said: FailedMessage) -> None:
         """Settle a failure: the trial's own, or one of the machine, which ends this run."""
