@@ -15,7 +15,7 @@ from parcel_assets.adapters import plan_folder
 from parcel_assets.adapters.archive_watch import TableRules, archive_version, look_at_archive
 from parcel_assets.adapters.ledger_sql_owner import host_name, process_lives, process_start
 from parcel_assets.adapters.plan_folder import PlanFile, write_pin, write_text
-from parcel_assets.core.plan import SnapshotPlan
+from parcel_assets.core.plan import Plan, SnapshotPlan
 from parcel_assets.core.ports import (
     ArchiveSource,
     Engine,
@@ -29,6 +29,7 @@ from parcel_assets.core.ports import (
     Store,
     TableValidator,
     Trainer,
+    TrainingData,
     Vault,
 )
 from parcel_assets.core.sketch import ArchiveSketch, sketch_archive
@@ -150,10 +151,10 @@ def _sampler(name: str) -> Sampler:
     return OptunaSampler(name)
 
 
-def _measure_identity(plan_document: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, str]:
+def _measure_identity(plan: Plan, data: TrainingData) -> dict[str, str]:
     from parcel_assets.adapters.identity_host import measure_identity
 
-    return measure_identity(plan_document, files)
+    return measure_identity(plan, data)
 
 
 def _validator() -> TableValidator:
