@@ -75,6 +75,5 @@ def settle_leftovers(desk: Desk, reason: str, heard_at: Mapping[str, float] | No
         expiry_entry(desk, record, reason, heard.get(record.attempt, record.last_at))
         for record in desk.state.open_attempts
     ]
-    if entries:
-        desk.record(*entries)
+    desk.record(*entries)  # with all that was noted and that nobody waited for
     desk.set_aside_quarantined()
