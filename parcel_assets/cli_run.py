@@ -24,6 +24,7 @@ from parcel_assets.core.errors import ParcelAssetsError
 from parcel_assets.core.gates import gates_of
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.ports import Ports
+from parcel_assets.core.refusals import admitted_of, refusals_of
 from parcel_assets.core.search import SearchState, fold_search
 from parcel_assets.core.stage import Stage
 from parcel_assets.core.standing import FINISHED, HOLD, OPEN, Standing, standing_of
@@ -152,7 +153,8 @@ def status(
     standing = standing_of(chain)
     state = fold_search(chain.plan, chain.events)
     if as_json:
-        print_json(standing.document() | {"search": _search_fields(state), "gates": _gates(chain)})
+        searched = {"search": _search_fields(state), "workers": _worker_fields(chain)}
+        print_json(standing.document() | searched | {"gates": _gates(chain)})
         return
     _print_search(chain, state)
     rows = [
@@ -190,6 +192,13 @@ def _search_fields(state: SearchState) -> dict[str, Any]:
     }
 
 
+def _worker_fields(chain: Chain) -> dict[str, Any]:
+    return {
+        "admitted": len(admitted_of(chain.events)),
+        "refused": [one.document() for one in refusals_of(chain.events)],
+    }
+
+
 def _gates(chain: Chain) -> list[dict[str, Any]]:
     found = []
     for stage in Stage:
@@ -224,6 +233,13 @@ def _print_search(chain: Chain, state: SearchState) -> None:
         ("accelerator-hours", f"{_listed(hours)} of {chain.plan.search.cap_accelerator_hours:g}"),
     ]
     print_table(chain.revision, ("", ""), rows)
+    refused = [
+        (len(one.workers), one.field, one.found, one.expected, one.cause)
+        for one in refusals_of(chain.events)
+    ]
+    if refused:
+        columns = ("how many", "field", "found", "expected", "likely cause")
+        print_table("workers refused before step 1", columns, refused)
     failures = failure_reasons(state.attempts.values())
     if failures:
         print_table(
