@@ -43,13 +43,14 @@ class Desk:
     split: SplitBody
     state: SearchState = field(init=False)
     labels: "Labels" = field(init=False)
+    _sequence: int = field(init=False, default=0)  # of the newest event, noted ones included
     _noted: list[Entry] = field(init=False, default_factory=list)
     _kept: list[tuple[bytes, str]] = field(init=False, default_factory=list)
     reader: PrefixReader = field(init=False)
     _set_aside: set[str] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
-        self.state = fold_search(self.plan, self.ports.ledger.events(self.revision))
+        self._read_ledger()
         self.reader = PrefixReader(self.ports.store)
         rows = self.ports.store.get_document(self.split.parts["validation"].rows)
         self.labels = Labels(self.plan, rows)
@@ -68,7 +69,8 @@ class Desk:
         """Fold events now and append them with the next flush; until then nobody acts on them."""
         now = self.now()
         for kind, body in entries:
-            self.state.apply(Event(self.revision, 0, now, kind, body, "", ""))
+            self._sequence += 1
+            self.state.apply(Event(self.revision, self._sequence, now, kind, body, "", ""))
         self._noted += entries
 
     def keep(self, content: bytes, suffix: str) -> str:
@@ -89,9 +91,16 @@ class Desk:
             self.ports.store.put_many(kept)
             events = self.ports.ledger.append(self.lease, noted)
         except BaseException:
-            self.state = fold_search(self.plan, self.ports.ledger.events(self.revision))
+            self._read_ledger()
             raise
         self.state.head = events[-1].digest
+        if events[-1].sequence != self._sequence:  # a stage appended beside this desk
+            self._read_ledger()
+
+    def _read_ledger(self) -> None:
+        events = self.ports.ledger.events(self.revision)
+        self.state = fold_search(self.plan, events)
+        self._sequence = events[-1].sequence if events else 0
 
     def now(self) -> float:
         """Return the ledger's clock."""
