@@ -30,8 +30,8 @@ MARKS = {True: "right", False: "WRONG"}
 
 
 def drill(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One drill; none runs them all.")
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Which; none runs them all.")
     ] = None,
     keep: Annotated[
         Path | None, typer.Option(help="Keep data folders and Dagster's pages in this new folder.")
@@ -49,7 +49,7 @@ def drill(
     if show_list:
         _list()
         return
-    drills = _chosen(name)
+    drills = _chosen(names or [])
     _require_processes()
     reports: list[Report] = []
     with _stopped_like_ctrl_c(), _folder(keep) as root:
@@ -77,18 +77,17 @@ def _list() -> None:
     print_table("drills", ("drill", "incident", "the right outcome"), rows)
 
 
-def _chosen(name: str | None) -> tuple[Drill, ...]:
-    if name is None:
-        return DRILLS
-    chosen = tuple(one for one in DRILLS if one.name == name)
-    if not chosen:
+def _chosen(names: list[str]) -> tuple[Drill, ...]:
+    known = {one.name: one for one in DRILLS}
+    unknown = [name for name in names if name not in known]
+    if unknown:
         raise SettingError(
-            f"no drill {name!r}",
-            expected=f"one of: {', '.join(one.name for one in DRILLS)}",
+            f"no drill {unknown[0]!r}",
+            expected=f"one of: {', '.join(known)}",
             where="parcel-assets drill",
             remedy="List them with `parcel-assets drill --list`.",
         )
-    return chosen
+    return tuple(known[name] for name in dict.fromkeys(names)) or DRILLS
 
 
 def _require_processes() -> None:

@@ -89,15 +89,15 @@ def _take(name: str, **other: Any) -> Change:
 def newer_archive(ground: Ground, report: Report) -> None:
     """Give one worker the arrays of an archive that has grown since."""
     words = f"one worker reads an archive with {MORE_SHIPMENTS} newer shipments"
-    change = _take(f"{ground.data.name}-archive", shipments=SHIPMENTS + MORE_SHIPMENTS)
-    _other_worker(ground, report, words, change, {"train_photos", "snapshot"})
+    change = _take(f".{ground.data.name}-other", shipments=SHIPMENTS + MORE_SHIPMENTS)
+    _other_worker(ground, report, words, change, {"archive"})
 
 
 def other_split(ground: Ground, report: Report) -> None:
     """Give one worker another grouped split of the same photos, as legal as the frozen one."""
     words = "one worker uses a grouped split under another key"
-    change = _take(f"{ground.data.name}-split", key="drill parcels, dealt again")
-    _other_worker(ground, report, words, change, {"split", "train_photos"})
+    change = _take(f".{ground.data.name}-other", key="drill parcels, dealt again")
+    _other_worker(ground, report, words, change, {"split"})
 
 
 def random_split(ground: Ground, report: Report) -> None:
@@ -129,7 +129,7 @@ def other_preprocessing(ground: Ground, report: Report) -> None:
         told["plan"]["preprocess"]["mean"] = [0.485, 0.456, 0.406]
 
     words = "one worker normalises photos by other channel means"
-    _other_worker(ground, report, words, change, {"preprocessing", "plan"})
+    _other_worker(ground, report, words, change, {"preprocessing"})
 
 
 def other_metric(ground: Ground, report: Report) -> None:
@@ -139,7 +139,7 @@ def other_metric(ground: Ground, report: Report) -> None:
         told["plan"]["metric"]["missed_damage"] *= 4
 
     words = "one worker holds a missed damage for four times as costly"
-    _other_worker(ground, report, words, change, {"metric", "plan"})
+    _other_worker(ground, report, words, change, {"metric"})
 
 
 def other_milestones(ground: Ground, report: Report) -> None:
@@ -149,7 +149,7 @@ def other_milestones(ground: Ground, report: Report) -> None:
         told["plan"]["training"]["milestones"] = [9, 39, 82]
 
     words = "one worker would report at step 39, its peers at 9, 27 and 82"
-    _other_worker(ground, report, words, change, {"training", "plan"})
+    _other_worker(ground, report, words, change, {"training"})
 
 
 def other_image(ground: Ground, report: Report) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from parcel_assets.core.codec import short
-from parcel_assets.core.ledger import Event, Kind
+from parcel_assets.core.errors import LedgerError
+from parcel_assets.core.ledger import Event, Kind, verify_chain
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.search import SearchState, fold_search
 from parcel_assets.core.table import table_digest, table_rows
@@ -85,6 +86,15 @@ def charged_within_the_cap(scene: Scene) -> Check:
         f"{total:.1f} of {scene.plan.cap_seconds:.0f} accelerator-seconds; charges out of bounds: "
         f"{listed(wrong)}",
     )
+
+
+def chain_whole(events: Sequence[Event]) -> Check:
+    """Ask whether the chain of events verifies from its first to its last."""
+    try:
+        verify_chain(events)
+    except LedgerError as error:
+        return Check("Does the ledger's chain verify?", False, str(error))
+    return Check("Does the ledger's chain verify?", bool(events), f"{len(events)} events")
 
 
 # ---- clock --------------------------------------------------------------------------------------

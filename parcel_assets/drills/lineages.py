@@ -39,7 +39,9 @@ def shared_prefix(ground: Ground, report: Report) -> None:
     )
     report.injections.append(ground.inject(words, watch))
     source = _prefix(ground, watch, FIRST) / COPIED
-    shutil.copyfile(source, _prefix(ground, watch, SECOND) / "last.safetensors")
+    target = _prefix(ground, watch, SECOND) / "last.safetensors"
+    shutil.copyfile(source, target)
+    report.evidence.append(f"the copied file: {target}")
     shutil.copyfile(source, shared / f"last-{_learning_rate(watch, SECOND)!r}.safetensors")
     os.kill(held, signal.SIGCONT)
     code = run.wait()

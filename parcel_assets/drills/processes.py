@@ -14,6 +14,7 @@ from parcel_assets.drills.records import DrillError, Report
 from parcel_assets.drills.told import tell_ledger
 from parcel_assets.drills.watch import PROCESSES, Watch, command_of, workers_of
 
+BOTH_OPEN = "two open attempts with a checkpoint each"
 # what the copy of a worker is asked at its start; nobody compares its answer
 CHALLENGE = {"kind": "challenge", "nonce": "0" * 32, "rows": {"train": [0], "validation": [0]}}
 
@@ -22,7 +23,7 @@ def worker_killed(ground: Ground, report: Report) -> None:
     """Kill every worker in mid-trial, without a word."""
     undisturbed, watch = ground.base.undisturbed, ground.watch()
     run = ground.run()
-    run.until(watch.in_mid_trial, "a checkpoint of every open attempt")
+    run.until(lambda: watch.in_mid_trial(2), BOTH_OPEN)
     lost = watch.in_mid_trial()
     report.injections.append(ground.inject(f"SIGKILL to the workers of {', '.join(lost)}", watch))
     for worker in workers_of(run.process_id):
@@ -36,7 +37,7 @@ def orchestrator_killed(ground: Ground, report: Report) -> None:
     """Kill the run itself in mid-trial; then run again."""
     undisturbed, watch = ground.base.undisturbed, ground.watch()
     run = ground.run()
-    run.until(watch.in_mid_trial, "a checkpoint of every open attempt")
+    run.until(lambda: watch.in_mid_trial(2), BOTH_OPEN)
     lost = watch.in_mid_trial()
     words = f"SIGKILL to the run's own process while it trains {', '.join(lost)}"
     report.injections.append(ground.inject(words, watch))
@@ -94,7 +95,7 @@ def two_runs(ground: Ground, report: Report) -> None:
     """Start a second run of the same revision while the first one trains."""
     undisturbed, watch = ground.base.undisturbed, ground.watch()
     first = ground.run()
-    first.until(watch.in_mid_trial, "a checkpoint of every open attempt")
+    first.until(lambda: watch.in_mid_trial(2), BOTH_OPEN)
     workers = workers_of(first.process_id)
     for worker in workers:  # so that the first cannot end before the second asks for the lease
         os.kill(worker, signal.SIGSTOP)
@@ -123,10 +124,11 @@ def two_workers_with_one_id(ground: Ground, report: Report) -> None:
     """Start a copy of a worker that speaks on the worker's own line, with a copy of its order."""
     undisturbed, watch = ground.base.undisturbed, ground.watch()
     run = ground.run()
-    run.until(watch.in_mid_trial, "a checkpoint of every open attempt")
+    run.until(lambda: watch.in_mid_trial(2), BOTH_OPEN)
     attempt = watch.in_mid_trial()[0]
     worker_id = watch.worker_of(attempt)
     worker = workers_of(run.process_id)[watch.place_of(worker_id)]
+    os.kill(worker, signal.SIGSTOP)  # its line is the copy's alone for a while, and no end is near
     words = f"a copy of {worker_id} on its line, with its order of {attempt} but not its secret"
     report.injections.append(ground.inject(words, watch))
     with _line_of(worker) as line:
@@ -137,6 +139,7 @@ def two_workers_with_one_id(ground: Ground, report: Report) -> None:
         run.until(lambda: watch.set_aside_from(worker_id), "word of the copy")
     finally:
         copy.kill()
+        _wake(worker)
     code = run.wait()
     scene = ground.scene()
     tell_ledger(report, scene)

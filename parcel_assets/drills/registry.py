@@ -5,7 +5,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from parcel_assets.drills import at_the_door, holdout, lineages, machine, processes, reports, slices
+from parcel_assets.drills import (
+    at_the_door,
+    holdout,
+    judge,
+    lineages,
+    machine,
+    processes,
+    reports,
+    slices,
+)
 from parcel_assets.drills.ground import Base, Ground, Tell
 from parcel_assets.drills.records import Report
 
@@ -135,7 +144,8 @@ def run_drill(drill: Drill, base: Base, tell: Tell) -> Report:
     report = Report(drill.name)
     with base.ground(drill.name, empty=drill.empty) as ground:
         drill.play(ground, report)
-    report.evidence = evidence_of(drill, base.root)
+        report.ask(judge.chain_whole(ground.ports.ledger.events(drill.revision)))
+    report.evidence += evidence_of(drill, base.root)
     report.seconds = time.monotonic() - began
     tell("right outcome" if report.passed else "WRONG OUTCOME")
     return report

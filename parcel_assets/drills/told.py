@@ -5,7 +5,7 @@ from parcel_assets.core.trial import AttemptState
 from parcel_assets.drills.judge import Scene
 from parcel_assets.drills.records import Report
 
-WORDS_MAXIMUM = 300
+WORDS_MAXIMUM = 400
 LINES_MAXIMUM = 12
 
 
@@ -60,6 +60,8 @@ def _detection(event: Event) -> str | None:
         AttemptState.FAILED,
     }:
         return f"{body['attempt']} {body['state']} at step {body['step']}: {body['reason']}"
+    if event.kind == Kind.SEARCH_PAUSED:
+        return f"the run stopped, to be gone on with: {body['reason']}"
     if event.kind == Kind.MESSAGE_SET_ASIDE:
         said = str(body["message"]).partition(":")[0]
         return f"a word from {body['worker_id']} set aside ({said}): {body['reason']}"

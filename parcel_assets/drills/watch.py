@@ -50,11 +50,11 @@ class Watch:
         """Return the attempts that events of a kind are about, in order."""
         return [str(one.body["attempt"]) for one in self.of(kind)]
 
-    def in_mid_trial(self) -> list[str]:
-        """Return the open attempts if each has a checkpoint to go on from, else nothing."""
+    def in_mid_trial(self, attempts: int = 1) -> list[str]:
+        """Return the open attempts if there are so many, each with a checkpoint; else nothing."""
         started, saved = self.names(Kind.ATTEMPT_STARTED), set(self.names(Kind.CHECKPOINT_SAVED))
         still = [one for one in started if one not in self.names(Kind.ATTEMPT_ENDED)]
-        return still if all(one in saved for one in still) else []
+        return still if len(still) >= attempts and saved.issuperset(still) else []
 
     def worker_of(self, attempt: str) -> str:
         """Return the id of the worker that an attempt was ordered from."""

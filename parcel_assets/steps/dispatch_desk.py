@@ -4,6 +4,7 @@ Recording an event and folding it are one act here, so that what is decided on i
 ledger says. What is decided is left to the rules in `core` and to `dispatch`.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,7 +138,9 @@ class Desk:
         """Return the path of an attempt's file; raises CheckpointError outside its prefix."""
         folder = self.ports.store.prefix_path(record.started.prefix)
         path = folder / file
-        if not is_below_prefix(file) or not path.resolve().is_relative_to(folder.resolve()):
+        # realpath and not resolve: a link that leads to itself is a file outside, not a crash
+        real, below = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
+        if not is_below_prefix(file) or path.is_symlink() or not real.is_relative_to(below):
             raise CheckpointError(
                 repr(file),
                 expected="a file below the attempt's own prefix",

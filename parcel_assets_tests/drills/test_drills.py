@@ -1,8 +1,10 @@
 """Drills with real workers: one of them always, all of them in the slow suite; and how they end."""
 
+import json
 import os
 import signal
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,8 +21,8 @@ from parcel_assets.drills.watch import processes_on, wait_for
 from parcel_assets_tests.commands import command, document, start
 
 
-def drill_with(play: object) -> Drill:
-    return Drill("made-up", "an incident", "an outcome", play, empty=True)  # type: ignore[arg-type]
+def drill_with(play: Callable[[Ground, Report], None]) -> Drill:
+    return Drill(play.__name__, "an incident", "an outcome", play, empty=True)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *drills: Drill, keep: Path | None = None) -> int:
@@ -30,16 +32,20 @@ def run(monkeypatch: pytest.MonkeyPatch, *drills: Drill, keep: Path | None = Non
     return int(ended.value.exit_code)
 
 
-def right(_ground: Ground, report: Report) -> None:
+def right(ground: Ground, report: Report) -> None:
+    ledger = ground.ports.ledger
+    lease = ledger.acquire("drill", "test")
+    ledger.append(lease, [(Kind.PLAN_FROZEN, {"plan": {}, "plan_digest": "0" * 64})])
     report.ask(Check("Is it handled?", True, "it is"))
 
 
-def wrong(_ground: Ground, report: Report) -> None:
-    report.ask(Check("Is it handled?", True, "it is"), Check("Rightly?", False, "it is not"))
+def wrong(ground: Ground, report: Report) -> None:
+    right(ground, report)
+    report.ask(Check("Rightly?", False, "it is not"))
 
 
-def silent(_ground: Ground, _report: Report) -> None:
-    """Judge nothing."""
+def ledgerless(_ground: Ground, report: Report) -> None:
+    report.ask(Check("Is it handled?", True, "it is"))
 
 
 def too_late(_ground: Ground, _report: Report) -> None:
@@ -56,9 +62,9 @@ def test_the_exit_code_is_that_of_the_worst_outcome(
     assert "WRONG outcome" in told
 
 
-@pytest.mark.parametrize("play", [silent, too_late])
+@pytest.mark.parametrize("play", [ledgerless, too_late])
 def test_what_was_not_brought_about_or_not_judged_is_no_right_outcome(
-    monkeypatch: pytest.MonkeyPatch, play: object
+    monkeypatch: pytest.MonkeyPatch, play: Callable[[Ground, Report], None]
 ) -> None:
     assert run(monkeypatch, drill_with(play)) == 1
 
@@ -83,7 +89,7 @@ def test_the_folder_goes_unless_it_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_
     assert run(monkeypatch, drill_with(right)) == 0
     assert list(tmp_path.iterdir()) == []
     assert run(monkeypatch, drill_with(right), keep=tmp_path / "kept") == 0
-    assert (tmp_path / "kept" / "made-up").is_dir()
+    assert (tmp_path / "kept" / "right").is_dir()
     with pytest.raises(SettingError, match="not empty"):
         run(monkeypatch, drill_with(right), keep=tmp_path / "kept")
 
@@ -99,7 +105,7 @@ def test_what_a_drill_started_ends_with_it(tmp_path: Path) -> None:
 def test_names_are_unique_and_an_unknown_one_is_told_the_others() -> None:
     assert len({one.name for one in DRILLS}) == len(DRILLS)
     with pytest.raises(SettingError, match="shared-prefix"):
-        cli_drill.drill("shared-prefixes", None, show_list=False, as_json=False)
+        cli_drill.drill(["shared-prefixes"], None, show_list=False, as_json=False)
 
 
 def test_a_worker_with_other_costs_for_real(tmp_path: Path) -> None:
@@ -125,3 +131,12 @@ def test_a_polite_stop_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_every_drill_has_the_right_outcome(one: str, tmp_path: Path) -> None:
     done = command(tmp_path, "drill", one)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+
+
+def test_the_list_says_what_is_injected_and_what_is_right(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cli_drill.drill(None, None, show_list=True, as_json=True)
+    listed = json.loads(capsys.readouterr().out)["drills"]
+    assert [one["drill"] for one in listed] == [one.name for one in DRILLS]
+    assert all(one["incident"] and one["right"] for one in listed)

@@ -331,6 +331,14 @@ def test_a_clock_that_runs_back_is_seen() -> None:
     assert not judge.clock_runs_forward(Scene(told.plan, events)).passed
 
 
+def test_an_edited_or_absent_chain_does_not_verify() -> None:
+    events = calm().events
+    assert judge.chain_whole(events).passed
+    edited = [*events[:-1], replace(events[-1], body={"reason": "cap"})]
+    assert not judge.chain_whole(edited).passed
+    assert not judge.chain_whole([]).passed
+
+
 # ---- holdout, slices, processes -----------------------------------------------------------------
 
 
