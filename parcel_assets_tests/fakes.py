@@ -196,6 +196,9 @@ class FakeStore:
             self._write(self._paths[digest], data)
         return digest
 
+    def put_many(self, objects: Sequence[tuple[bytes, str]]) -> tuple[str, ...]:
+        return tuple(self.put(data, suffix) for data, suffix in objects)
+
     def put_file(self, source: Path, suffix: str = "") -> str:
         return self.put(source.read_bytes(), suffix)
 

@@ -31,6 +31,12 @@ class StoreContract:
         assert store.put(b"parcel", ".bin") == digest
         assert store.path(digest) == first
 
+    def test_several_objects_are_written_at_once(self, store: Store) -> None:
+        objects = [(b"one", ".bin"), (b"two", ""), (b"one", ".bin")]
+        digests = store.put_many(objects)
+        assert [store.get(digest) for digest in digests] == [b"one", b"two", b"one"]
+        assert store.put_many([]) == ()
+
     def test_a_local_file_is_copied_in(self, store: Store, tmp_path: Path) -> None:
         source = tmp_path / "model.safetensors"
         source.write_bytes(b"x" * 100_000)

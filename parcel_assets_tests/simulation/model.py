@@ -53,6 +53,7 @@ class Attempt:
 
     body: Mapping[str, Any]
     at: float
+    since: float  # when the event before it was recorded
     reports: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     saved: list[Mapping[str, Any]] = field(default_factory=list)
     end: Mapping[str, Any] | None = None
@@ -401,7 +402,7 @@ class Model:
         self._must("S3", body["reserved_seconds"] == whole, f"{name} reserves less than {whole}")
         self._check_resume(slot, body)
         self._prefixes.add(prefix)
-        attempt = Attempt(body, self._at)
+        attempt = Attempt(body, self._at, self._before)
         self.attempts[name] = attempt
         slot.attempts.append(attempt)
 
@@ -505,7 +506,8 @@ class Model:
         attempt = self.attempts[body["attempt"]]
         name, charge = body["attempt"], body["charged_seconds"]
         reserved, elapsed = attempt.body["reserved_seconds"], self._at - attempt.at
-        most = min(reserved, elapsed) + TINY
+        # a dispatch counts from its decision, which is recorded a little later
+        most = min(reserved, self._at - attempt.since) + TINY
         # a charge is told after whatever was said before it
         least = min(reserved, self._before - attempt.at)
         if body["state"] == "expired":

@@ -8,7 +8,15 @@ from parcel_assets.core.ledger import Event, Kind, Lease
 from parcel_assets_tests.fakes import FakeLedger
 
 STORE_WRITES = frozenset(
-    {"put", "put_file", "put_document", "claim_prefix", "leave_anchor", "set_aside"}
+    {
+        "put",
+        "put_many",
+        "put_file",
+        "put_document",
+        "claim_prefix",
+        "leave_anchor",
+        "set_aside",
+    }
 )
 
 

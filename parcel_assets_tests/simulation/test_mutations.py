@@ -83,7 +83,7 @@ def _prefix_shared(patch: pytest.MonkeyPatch) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    patch.setattr(dispatch_loop, "AttemptStarted", started)
+    patch.setattr(dispatch_orders, "AttemptStarted", started)
     patch.setattr(FakeStore, "claim_prefix", claim)
 
 
