@@ -505,7 +505,7 @@ class Model:
         self._must("S3", once, f"{body['attempt']} is settled twice")
         attempt = self.attempts[body["attempt"]]
         name, charge = body["attempt"], body["charged_seconds"]
-        reserved, elapsed = attempt.body["reserved_seconds"], self._at - attempt.at
+        reserved = attempt.body["reserved_seconds"]
         # a dispatch counts from its decision, which is recorded a little later
         most = min(reserved, self._at - attempt.since) + TINY
         # a charge is told after whatever was said before it

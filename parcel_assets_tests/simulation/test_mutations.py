@@ -19,6 +19,7 @@ from parcel_assets.core.trial import AttemptStarted, Cut, Verdict
 from parcel_assets.steps import (
     dispatch_door,
     dispatch_loop,
+    dispatch_orders,
     dispatch_reports,
     dispatch_settle,
 )
