@@ -48,15 +48,20 @@ class Postgres:
             self._url("postgres"), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool
         )
 
-    def _url(self, database: str) -> str:
-        return f"postgresql+psycopg://postgres@/{database}?host={self._folder}"
+    def _url(self, database: str, user: str = "postgres") -> str:
+        return f"postgresql+psycopg://{user}@/{database}?host={self._folder}"
 
-    def fresh_url(self) -> str:
-        """Return the URL of a new, empty database."""
+    def fresh_url(self, *, connections: int | None = None) -> str:
+        """Return the URL of a new, empty database, whose user may have so many connections."""
         name = f"ledger_{next(self._numbers)}"
+        user = "postgres" if connections is None else f"user_of_{name}"
         with self._engine.connect() as connection:
-            connection.exec_driver_sql(f"CREATE DATABASE {name} STRATEGY = FILE_COPY")
-        return self._url(name)
+            if connections is not None:
+                connection.exec_driver_sql(
+                    f"CREATE ROLE {user} LOGIN CONNECTION LIMIT {connections}"
+                )
+            connection.exec_driver_sql(f"CREATE DATABASE {name} OWNER {user} STRATEGY = FILE_COPY")
+        return self._url(name, user)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ WAIT_SECONDS = 5.0  # of which the database itself waits so long at a time
 FIRST_PAUSE_SECONDS = 0.01
 # serialization, deadlock, lock not to be had, too many connections, server starting
 _PASSING_STATES = {"40001", "40P01", "55P03", "53300", "57P03"}
-_PASSING_WORDS = ("too many clients", "starting up", "remaining connection slots")
+_PASSING_WORDS = ("too many c", "starting up", "remaining connection slots")  # clients, connections
 _POSTGRESQL = (
     f"SET lock_timeout = '{WAIT_SECONDS:.0f}s'",
     # a writer that was stopped inside a transaction must not keep others out for ever
