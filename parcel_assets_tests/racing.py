@@ -21,6 +21,7 @@ from parcel_assets.core.errors import LeaseHeldError, LedgerError, ParcelAssetsE
 from parcel_assets.core.ledger import Kind
 
 REVISION = "spring"
+SIDES = (("ready", 1), ("start", 0), ("over", 0), ("answer", 1))  # a contender's ends of the pipes
 Deed = Callable[[], str]
 
 
@@ -118,8 +119,9 @@ def race(deed: str, place: str, count: int, environment: dict[str, str]) -> list
     return answers
 
 
-def _contend(deed: str, place: str, ready: int, start: int, over: int, answer: int) -> None:
+def _contend(deed: str, place: str, pipes: dict[str, Any]) -> None:
     """Be one contender: get ready, wait for the start, act, answer, and stay until it is over."""
+    ready, start, over, answer = (pipes[name][side] for name, side in SIDES)
     try:
         act = DEEDS[deed](place)
         os.write(ready, b".")
@@ -133,6 +135,8 @@ def _contend(deed: str, place: str, ready: int, start: int, over: int, answer: i
 
 
 def _main(deed: str, place: str, count: int) -> None:
+    if "://" in place and deed != "opening":
+        SqlLedger(place).close()  # what is imported now, two hundred need not import
     pipes: dict[str, Any] = {name: os.pipe() for name in ("ready", "start", "over", "answer")}
     children = []
     for _ in range(count):
@@ -140,9 +144,8 @@ def _main(deed: str, place: str, count: int) -> None:
         if child == 0:
             for name in ("start", "over"):
                 os.close(pipes[name][1])  # its end is the signal
-            ends = (pipes["ready"][1], pipes["start"][0], pipes["over"][0], pipes["answer"][1])
             try:
-                _contend(deed, place, *ends)
+                _contend(deed, place, pipes)
             finally:
                 os._exit(0)
         children.append(child)

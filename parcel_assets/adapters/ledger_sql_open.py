@@ -43,8 +43,9 @@ def open_database(url: str) -> sa.Engine:
     place = url.rpartition("@")[2]  # without a user's password
     try:
         engine = _engine(url)
-        if not _patiently(lambda: _once(engine, is_current, reads_only=True)):
-            _patiently(lambda: _once(engine, lambda one: bring_up_to_date(one, place)))
+        with _disposed_if_refused(engine):
+            if not _patiently(lambda: _once(engine, is_current, reads_only=True)):
+                _patiently(lambda: _once(engine, lambda one: bring_up_to_date(one, place)))
     except (ArgumentError, DatabaseError, OSError, ModuleNotFoundError) as error:
         raise SettingError(
             f"{error.__class__.__name__}: {getattr(error, 'orig', None) or error}",
@@ -53,6 +54,15 @@ def open_database(url: str) -> sa.Engine:
             remedy="Check the ledger's URL, its folder and its rights.",
         ) from error
     return engine
+
+
+@contextmanager
+def _disposed_if_refused(engine: sa.Engine) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        engine.dispose()
+        raise
 
 
 def _engine(url: str) -> sa.Engine:
