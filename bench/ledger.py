@@ -71,9 +71,11 @@ def told(trials: int) -> Story:
         story.batch(batch, list(range(first, min(first + BATCH_TRIALS, trials + 1))))
         for trial in range(first, min(first + BATCH_TRIALS, trials + 1)):
             name = story.start(trial)
+            parent = None
             for step in (2, 5):
                 story.report(name, step, 400.0 + trial % 7)
-                story.checkpoint(name, step, f"{trial:060d}{step:04d}")
+                story.checkpoint(name, step, f"{trial:060d}{step:04d}", parent)
+                parent = f"{trial:060d}{step:04d}"
             story.report(name, 10, 300.0 + trial % 11)
             story.end(name)
         story.close(batch)

@@ -18,14 +18,13 @@ from parcel_assets.adapters.trainer_lightning import LightningTrainer
 from parcel_assets.core.chain import Chain
 from parcel_assets.core.ports import PartData, Ports, Scores, TrainingData, TrainingTask
 from parcel_assets.core.search import fold_search
-from parcel_assets.core.split import part_data
+from parcel_assets.core.split import milestone_rows, part_data
 from parcel_assets.core.statistics import Costs, estimate_cost
 from parcel_assets.core.table import table_rows
 from parcel_assets.core.thresholds import choose_threshold, review_decisions
 from parcel_assets.core.trial import TrialRow, TrialState
 from parcel_assets.settings import Settings
 from parcel_assets.steps.admission import load_chain
-from parcel_assets.steps.worker import milestone_rows
 
 
 class LastScores:

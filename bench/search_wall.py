@@ -29,11 +29,12 @@ from parcel_assets.core.ledger import Event, Kind
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.plan_reader import plan_from_fields
 from parcel_assets.core.ports import TrainingTask
+from parcel_assets.core.split import milestone_rows
 from parcel_assets.core.table import unpack_scores
 from parcel_assets.settings import Settings
 from parcel_assets.steps.data import pin_archive, pin_snapshot, register_plan, split_shipments
 from parcel_assets.steps.search import run_trial_batches
-from parcel_assets.steps.worker import Setup, milestone_rows
+from parcel_assets.steps.worker import Setup
 
 REVISION = "bench"
 WORKERS = 2

@@ -7,6 +7,7 @@ import typer
 from parcel_assets import __version__
 from parcel_assets.cli_common import OPTIONS, RefusingGroup
 from parcel_assets.cli_demo import demo, open_ui, sample
+from parcel_assets.cli_drill import drill
 from parcel_assets.cli_ledger import ledger_app
 from parcel_assets.cli_packet import packet_app
 from parcel_assets.cli_plan import plan_app, snapshot_app
@@ -29,6 +30,7 @@ app.command()(sample)
 app.command()(run)
 app.command()(status)
 app.command()(decide)
+app.command()(drill)
 app.command()(close)
 app.command(name="ui")(open_ui)
 
@@ -48,6 +50,10 @@ def options(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Trials that run at once (PARCEL_ASSETS_WORKERS).")
     ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Where workers run: local, ray, ray:HOST:PORT (PARCEL_ASSETS_ENGINE)."),
+    ] = None,
     *,
     debug: Annotated[bool, typer.Option("--debug", help="Show stack traces.")] = False,
     version: Annotated[
@@ -57,4 +63,5 @@ def options(
 ) -> None:
     """Take the options that every command shares."""
     _ = version
-    OPTIONS.data, OPTIONS.workers, OPTIONS.debug, OPTIONS.json = data, workers, debug, False
+    OPTIONS.data, OPTIONS.workers, OPTIONS.engine = data, workers, engine
+    OPTIONS.debug, OPTIONS.json = debug, False

@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 
 from parcel_assets.core.errors import SettingError
+from parcel_assets.core.stage import Stage
 from parcel_assets.defs.partitions import SEARCH_REVISIONS
 from parcel_assets.wiring import (
     REPOSITORY,
@@ -69,11 +70,12 @@ def add_partition(revision: str, settings: Settings) -> None:
 
 
 def run_search_job(
-    revision: str, settings: Settings, listener: Listener
+    revision: str, settings: Settings, listener: Listener, *, until: Stage | None = None
 ) -> tuple[bool, dict[str, Any] | None]:
     """Run the chain for a revision; return whether every stage ran, and the refusal if one did not.
 
-    Progress goes to the listener. A stop by signal ends the run as cancelled and is raised on.
+    With `until`, no stage after it runs. Progress goes to the listener. A stop by signal ends the
+    run as cancelled and is raised on.
     """
     from parcel_assets.defs.resources import listening
 
@@ -86,7 +88,7 @@ def run_search_job(
 
     try:
         with storage_refusals(settings), listening(hear):
-            result = _execute(revision, settings)
+            result = _execute(revision, settings, until)
     except SettingError:
         if not refusals:
             raise
@@ -96,21 +98,22 @@ def run_search_job(
     return False, _unexpected(result, settings)
 
 
-def _execute(revision: str, settings: Settings) -> dg.ExecuteInProcessResult:
+def _execute(revision: str, settings: Settings, until: Stage | None) -> dg.ExecuteInProcessResult:
     """Run the job in this process, in the instance that the pages show."""
     from parcel_assets.definitions import defs
     from parcel_assets.defs.jobs import SEARCH_JOB
-    from parcel_assets.defs.resources import ParcelAssets
 
-    resource = ParcelAssets(data_folder=str(settings.data), workers=settings.workers)
+    # the resource reads the settings from the environment that opening the instance sets
     with open_instance(settings) as instance:
         instance.add_dynamic_partitions(str(SEARCH_REVISIONS.name), [revision])
         fail_dead_runs(instance)
         return defs.resolve_job_def(SEARCH_JOB).execute_in_process(
             instance=instance,
             partition_key=revision,
+            asset_selection=None
+            if until is None
+            else [dg.AssetKey(str(one)) for one in (*until.earlier, until)],
             raise_on_error=False,
-            resources={"parcel_assets": resource},
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
             tags={PROCESS_TAG: _this_process()},
         )

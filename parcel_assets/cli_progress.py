@@ -18,6 +18,7 @@ from rich.text import Text
 
 from parcel_assets.cli_common import OPTIONS, console, say
 from parcel_assets.core.ports import Ports
+from parcel_assets.core.refusals import refusal_sentence
 from parcel_assets.core.search import SearchState
 from parcel_assets.core.stage import Stage
 from parcel_assets.steps.admission import load_plan
@@ -129,6 +130,8 @@ def watching(revision: str, ports: Ports) -> Iterator[Listener]:
         def hear(kind: str, facts: Mapping[str, Any]) -> None:
             nonlocal last
             view.hear(kind, facts)
+            if kind == "worker_refused":
+                live.console.print(refusal_sentence(facts), style="yellow", markup=False)
             now = time.monotonic()
             if kind != "progress" or now - last >= LIVE_EVERY_SECONDS:
                 last = now
@@ -144,6 +147,8 @@ def _plain_listener(view: SearchView) -> Listener:
     def hear(kind: str, facts: Mapping[str, Any]) -> None:
         nonlocal last
         view.hear(kind, facts)
+        if kind == "worker_refused":
+            say(refusal_sentence(facts))
         now = time.monotonic()
         due = kind == "stage" or (kind == "progress" and now - last >= PLAIN_EVERY_SECONDS)
         if due:

@@ -24,9 +24,10 @@ from parcel_assets.core.errors import ParcelAssetsError
 from parcel_assets.core.gates import gates_of
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.ports import Ports
+from parcel_assets.core.refusals import admitted_of, refusals_of
 from parcel_assets.core.search import SearchState, fold_search
 from parcel_assets.core.stage import Stage
-from parcel_assets.core.standing import FINISHED, HOLD, Standing, standing_of
+from parcel_assets.core.standing import FINISHED, HOLD, OPEN, Standing, standing_of
 from parcel_assets.core.trial import AttemptState
 from parcel_assets.steps.admission import judge, load_chain
 from parcel_assets.wiring import Settings, find_plan, open_ports, plan_file_of
@@ -38,14 +39,21 @@ RevisionArgument = Annotated[
 ]
 
 
-def run(revision: RevisionArgument, *, as_json: JsonOption = False) -> None:
+def run(
+    revision: RevisionArgument,
+    until: Annotated[
+        Stage | None, typer.Option(help="End after this stage; a run without it goes on.")
+    ] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
     """Run a search revision from photos to registry, or go on from where it stands."""
     OPTIONS.json = as_json
     settings = OPTIONS.settings()
-    raise typer.Exit(run_revision(revision, settings))
+    raise typer.Exit(run_revision(revision, settings, until=until))
 
 
-def run_revision(argument: str, settings: Settings) -> int:
+def run_revision(argument: str, settings: Settings, *, until: Stage | None = None) -> int:
     """Register the plan, run the chain through Dagster, tell how it ended; return an exit code."""
     from parcel_assets.cli_dagster import run_search_job
     from parcel_assets.cli_progress import watching
@@ -54,7 +62,7 @@ def run_revision(argument: str, settings: Settings) -> int:
     ports = open_ports(settings)
     before = _attempts(revision, ports)
     with watching(revision, ports) as listener:
-        complete, refusal = run_search_job(revision, settings, listener)
+        complete, refusal = run_search_job(revision, settings, listener, until=until)
     started = _attempts(revision, ports) - before
     if started:
         say(f"{started} trainings were started by this command.")
@@ -65,7 +73,8 @@ def run_revision(argument: str, settings: Settings) -> int:
         return print_refusal(refusal)
     if not complete and standing.state == FINISHED and refusal is not None:
         return print_refusal(refusal)
-    return tell_standing(standing, settings)
+    code = tell_standing(standing, settings)
+    return 0 if complete and until is not None and standing.state == OPEN else code
 
 
 def _attempts(revision: str, ports: Ports) -> int:
@@ -144,7 +153,8 @@ def status(
     standing = standing_of(chain)
     state = fold_search(chain.plan, chain.events)
     if as_json:
-        print_json(standing.document() | {"search": _search_fields(state), "gates": _gates(chain)})
+        searched = {"search": _search_fields(state), "workers": _worker_fields(chain)}
+        print_json(standing.document() | searched | {"gates": _gates(chain)})
         return
     _print_search(chain, state)
     rows = [
@@ -182,6 +192,13 @@ def _search_fields(state: SearchState) -> dict[str, Any]:
     }
 
 
+def _worker_fields(chain: Chain) -> dict[str, Any]:
+    return {
+        "admitted": len(admitted_of(chain.events)),
+        "refused": [one.document() for one in refusals_of(chain.events)],
+    }
+
+
 def _gates(chain: Chain) -> list[dict[str, Any]]:
     found = []
     for stage in Stage:
@@ -216,6 +233,13 @@ def _print_search(chain: Chain, state: SearchState) -> None:
         ("accelerator-hours", f"{_listed(hours)} of {chain.plan.search.cap_accelerator_hours:g}"),
     ]
     print_table(chain.revision, ("", ""), rows)
+    refused = [
+        (len(one.workers), one.field, one.found, one.expected, one.cause)
+        for one in refusals_of(chain.events)
+    ]
+    if refused:
+        columns = ("how many", "field", "found", "expected", "likely cause")
+        print_table("workers refused before step 1", columns, refused)
     failures = failure_reasons(state.attempts.values())
     if failures:
         print_table(

@@ -5,6 +5,7 @@ code location and the command line) costs no torch, no Great Expectations and no
 search may answer is no setting: that stands in the plan.
 """
 
+import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +16,8 @@ from parcel_assets.adapters import plan_folder
 from parcel_assets.adapters.archive_watch import TableRules, archive_version, look_at_archive
 from parcel_assets.adapters.ledger_sql_owner import host_name, process_lives, process_start
 from parcel_assets.adapters.plan_folder import PlanFile, write_pin, write_text
-from parcel_assets.core.plan import SnapshotPlan
+from parcel_assets.core.errors import SettingError
+from parcel_assets.core.plan import Plan, SnapshotPlan
 from parcel_assets.core.ports import (
     ArchiveSource,
     Engine,
@@ -29,6 +31,7 @@ from parcel_assets.core.ports import (
     Store,
     TableValidator,
     Trainer,
+    TrainingData,
     Vault,
 )
 from parcel_assets.core.sketch import ArchiveSketch, sketch_archive
@@ -139,9 +142,30 @@ def open_trainer() -> Trainer:
 
 
 def _engine(settings: Settings) -> Engine:
-    from parcel_assets.adapters.engine_local import LocalEngine
+    if settings.engine == "local":
+        from parcel_assets.adapters.engine_local import LocalEngine
 
-    return LocalEngine(settings.logs)
+        return LocalEngine(settings.logs)
+    _require_ray()
+    from parcel_assets.adapters.engine_cluster import OWN
+    from parcel_assets.adapters.engine_ray import RayEngine
+
+    return RayEngine(
+        settings.logs,
+        address=settings.engine.partition(":")[2] or OWN,
+        workers=settings.workers,
+        accelerators=settings.accelerators_per_worker,
+    )
+
+
+def _require_ray() -> None:
+    if importlib.util.find_spec("ray") is None:
+        raise SettingError(
+            "no Ray in this environment",
+            expected="the extra `ray` of parcel_assets",
+            where="PARCEL_ASSETS_ENGINE",
+            remedy="pip install 'parcel_assets[ray]', or set PARCEL_ASSETS_ENGINE=local.",
+        )
 
 
 def _sampler(name: str) -> Sampler:
@@ -150,10 +174,10 @@ def _sampler(name: str) -> Sampler:
     return OptunaSampler(name)
 
 
-def _measure_identity(plan_document: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, str]:
+def _measure_identity(plan: Plan, data: TrainingData) -> dict[str, str]:
     from parcel_assets.adapters.identity_host import measure_identity
 
-    return measure_identity(plan_document, files)
+    return measure_identity(plan, data)
 
 
 def _validator() -> TableValidator:

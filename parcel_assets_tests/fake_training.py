@@ -13,8 +13,9 @@ import numpy as np
 from parcel_assets.core.codec import canonical_json, derive_seed
 from parcel_assets.core.errors import StorageError, TrainingError
 from parcel_assets.core.lineage import LINEAGE_PREFIX, read_lineage_header
-from parcel_assets.core.plan import Plan
+from parcel_assets.core.plan import Plan, PreprocessPlan, TrainingPlan
 from parcel_assets.core.ports import (
+    Images,
     PastTrial,
     Pixels,
     Scores,
@@ -86,6 +87,15 @@ class FakeTrainer:
             os.kill(os.getpid(), signal.SIGKILL)
         if planted.get("prints") == step:
             print("a library that prints", flush=True)
+
+    def rehearse(
+        self, training: TrainingPlan, preprocess: PreprocessPlan, pixels: Pixels
+    ) -> tuple[Images, int]:
+        images = (pixels.transpose(0, 3, 1, 2) / 255).astype(np.float32)
+        for channel, mean in enumerate(preprocess.mean):
+            images[:, channel] -= np.float32(mean)
+            images[:, channel] /= np.float32(preprocess.standard_deviation[channel])
+        return images, training.threads_per_trial
 
     def score(self, model: Path, pixels: Pixels) -> Scores:
         return score(read_weights(model)[0], features(pixels))

@@ -168,13 +168,14 @@ class World:
         *,
         workers: int = 2,
         faults: Mapping[str, Any] | None = None,
+        worker: str = "fake_worker",
         engine: Callable[[], Engine] | None = None,
         sampler: Sampler | None = None,
         notify: Callable[[str, Mapping[str, Any]], None] = lambda _kind, _facts: None,
         identity: Callable[..., dict[str, str]] = measure_identity,
     ) -> Ports:
         """Return ports whose unused doors are shut."""
-        module = "parcel_assets_tests.fake_worker"
+        module = f"parcel_assets_tests.{worker}"
         command = (sys.executable, "-m", module, json.dumps(dict(faults or {})))
         shut = cast("Any", None)
         return Ports(

@@ -13,11 +13,18 @@ import numpy as np
 
 from parcel_assets.core.codec import derive_seed, digest_bytes
 from parcel_assets.core.identity import identity_digest
+from parcel_assets.core.identity_data import (
+    answer_challenge,
+    challenged_pixels,
+    planned_images,
+    sketch_images,
+)
 from parcel_assets.core.ledger import Event, Kind, Lease
 from parcel_assets.core.lineage import lineage_of
 from parcel_assets.core.ports import Scores
+from parcel_assets.core.split import milestone_rows, subset_digests
 from parcel_assets.core.table import pack_scores
-from parcel_assets.steps.worker import Setup, challenge_digest, milestone_rows, subset_digests
+from parcel_assets.steps.worker import Setup, hello
 from parcel_assets_tests.fake_training import saver
 from parcel_assets_tests.fakes import FakeLedger
 
@@ -126,12 +133,11 @@ class SimulatedWorker:
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
-        data = setup.load()
-        self.pixels = {"train": data.train.pixels, "validation": data.validation.pixels}
+        self.data = data = setup.load()
         self.rows = milestone_rows(setup.plan, data.validation.shipments)
         self.subsets = subset_digests(data.validation.photo_ids, self.rows)
         self.damaged = data.validation.damaged
-        self.outbox: list[dict[str, Any]] = [{"kind": "hello", "identity": IDENTITY}]
+        self.outbox: list[dict[str, Any]] = [hello(IDENTITY, data)]
         self.order: dict[str, Any] | None = None
         self.step = 0
         self.parent: str | None = None
@@ -139,8 +145,16 @@ class SimulatedWorker:
 
     def hear(self, message: dict[str, Any]) -> None:
         if message["kind"] == "challenge":
-            answer = challenge_digest(self.pixels, message["rows"])
-            self.outbox += [{"kind": "answer", "digest": answer}, {"kind": "ready"}]
+            nonce, rows = message["nonce"], message["rows"]
+            digests = answer_challenge(self.data, nonce=nonce, rows=rows)
+            plan = self.setup.plan
+            images = planned_images(plan.preprocess, challenged_pixels(self.data, rows))
+            ready = {
+                "kind": "ready",
+                "threads": plan.training.threads_per_trial,
+                "sketch": sketch_images(nonce, images),
+            }
+            self.outbox += [{"kind": "answer", "digests": digests}, ready]
         elif message["kind"] == "order":
             self.order, resume = message, message["resume"]
             self.step, self.parent = 0, None
@@ -217,10 +231,16 @@ class SimulatedWorker:
             step=self.step,
             parent_checkpoint=self.parent,
         )
-        saver(np.zeros(2), self.step)(self._folder() / name, lineage)
+        saver(self._weights(), self.step)(self._folder() / name, lineage)
         digest = digest_bytes((self._folder() / name).read_bytes())
         self.say("checkpoint", file=name, checkpoint=digest, parent=self.parent)
         self.parent = digest
+
+    def _weights(self) -> np.ndarray:
+        assert self.order is not None
+        return np.random.default_rng(derive_seed("weights", self.order["seed"], self.step)).random(
+            2
+        )
 
     @property
     def parent_is_current(self) -> bool:
@@ -230,7 +250,7 @@ class SimulatedWorker:
         return bool(resume) and resume["step"] == self.step
 
     def _finish(self) -> None:
-        saver(np.ones(2), self.step)(self._folder() / "model.safetensors", {})
+        saver(self._weights(), self.step)(self._folder() / "model.safetensors", {})
         content = (self._folder() / "model.safetensors").read_bytes()
         self.say("finished", file="model.safetensors", model=digest_bytes(content))
         self.order = None

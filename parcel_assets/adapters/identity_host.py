@@ -1,31 +1,33 @@
-"""Measure the identity of a worker process on this host, from the files that it loads.
+"""Measure the identity of a worker process: of what it has loaded, and of the host it runs on.
 
-Decides what each field covers. Nothing here imports a training library: versions come from package
-metadata, code from source files. Comparing identities is `core.identity`'s.
+Decides what code, packages and hardware cover. Nothing here imports a training library: versions
+come from package metadata, code from source files. What plan and loaded data give is measured by
+`core.identity_data`, and identities are compared by `core.identity`.
 """
 
 import ast
 import hashlib
 import importlib.metadata
 import importlib.util
-import json
 import os
 import platform
+import re
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from parcel_assets.core.codec import digest_bytes, digest_value
 from parcel_assets.core.errors import SettingError
-from parcel_assets.core.plan import BUILT_IN_NETWORK
+from parcel_assets.core.identity_data import measure_data
+from parcel_assets.core.plan import BUILT_IN_NETWORK, Plan
+from parcel_assets.core.ports import TrainingData
 
+# what a worker imports; all that these require is measured with them
 PACKAGES = ("torch", "pytorch-lightning", "numpy", "safetensors", "pydantic", "scipy")
 IMAGE_VARIABLE = "PARCEL_ASSETS_IMAGE"  # a container sets it to its own image digest
 # what a worker runs: its code decides what is trained and reported
 WORKER_SOURCES = (
     "worker.py",
+    "wiring.py",
     "core/*.py",
     "steps/worker.py",
     "adapters/trainer_*.py",
@@ -34,43 +36,20 @@ WORKER_SOURCES = (
     "adapters/identity_*.py",
 )
 CPU_FEATURES = ("amx_bf16", "avx512_bf16", "avx512f", "avx2", "avx", "sse4_2", "asimd", "sve")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-def measure_identity(plan_document: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, str]:
-    """Return every field of an identity; `files` are the local paths of pixels and rows per part.
-
-    Reads each file whole, and pixels with the header that says what shape they have.
-    """
-    plan = dict(plan_document)
-    identity = {
-        "plan": digest_value(plan),
-        "snapshot": digest_value(plan["snapshot"]),
-        "metric": digest_value(plan["metric"]),
-        "space": digest_value(plan["space"]),
-        "training": digest_value({"training": plan["training"], "pruning": plan["pruning"]}),
-        "code": _code_digest(str(plan["training"]["network"])),
-        "packages": _packages(),
-        "hardware": _hardware(int(plan["training"]["threads_per_trial"])),
+def measure_identity(plan: Plan, data: TrainingData) -> dict[str, str]:
+    """Return every item of an identity, from the plan in use and the data that were loaded."""
+    network = plan.training.network
+    sources = _sources(network)
+    return {
+        **measure_data(plan, data),
+        **{f"code.{name}": digest for name, digest in sources.items()},
+        **{f"packages.{name}": version for name, version in _packages(network).items()},
+        **{f"hardware.{name}": text for name, text in _hardware().items()},
         "image": os.environ.get(IMAGE_VARIABLE) or "none named",
     }
-    shipments: dict[str, list[str]] = {}
-    shapes: dict[str, list[int]] = {}
-    for name, file in sorted(files.items()):
-        path = Path(file)
-        part, _, kind = name.rpartition("_")
-        if kind == "pixels":
-            identity[name] = _file_digest(path)
-            pixels = np.load(path, mmap_mode="r", allow_pickle=False)
-            shapes[part] = [int(size) for size in pixels.shape[1:]]
-        else:
-            content = path.read_bytes()
-            identity[name] = digest_bytes(content)
-            rows = json.loads(content)
-            identity[f"{part}_photos"] = str(len(rows))
-            shipments[part] = sorted({str(row["shipment_id"]) for row in rows})
-    identity["split"] = digest_value(shipments)
-    identity["preprocessing"] = digest_value({"plan": plan["preprocess"], "shapes": shapes})
-    return identity
 
 
 def _file_digest(path: Path) -> str:
@@ -78,16 +57,24 @@ def _file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _code_digest(network: str) -> str:
-    """Return the digest of the sources that a worker runs, a user's network included."""
+def _sources(network: str) -> dict[str, str]:
+    """Return the digests of the sources that a worker runs, a user's network included, by name."""
     package = Path(__file__).resolve().parent.parent
     files = [path for pattern in WORKER_SOURCES for path in package.glob(pattern)]
-    sources = {str(path.relative_to(package)): _file_digest(path) for path in sorted(files)}
+    sources = {path.relative_to(package).as_posix(): _file_digest(path) for path in sorted(files)}
     if network != BUILT_IN_NETWORK:
         _require_network(network)
-        for path in _sources_of(network.partition(":")[0].partition(".")[0]):
-            sources[f"network/{path.name}"] = _file_digest(path)
-    return digest_value(sources)
+        for name, path in _network_sources(network).items():
+            sources[f"network/{name}"] = _file_digest(path)
+    return sources
+
+
+def _network_sources(network: str) -> dict[str, Path]:
+    """Return the source files of the top-level module or package that a network lies in."""
+    top = network.partition(":")[0].partition(".")[0]
+    paths = list(_sources_of(top))
+    root = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path()
+    return {path.relative_to(root).as_posix(): path for path in paths}
 
 
 def _require_network(network: str) -> None:
@@ -155,18 +142,61 @@ def _sources_of(module: str) -> Iterable[Path]:
     return [Path(spec.origin)] if spec.origin else []
 
 
-def _packages() -> str:
-    found = [f"python {platform.python_version()}"]
-    for name in PACKAGES:
+def _packages(network: str) -> dict[str, str]:
+    """Return the versions of Python and of all that a worker imports, directly or not."""
+    found = {"python": platform.python_version()}
+    waiting = [*PACKAGES, *_packages_of_network(network)]
+    while waiting:
+        name = _plain_name(waiting.pop())
+        if name in found:
+            continue
+        distribution = _installed(name)
+        if distribution is None:
+            # of what is required, only what is installed can be imported
+            if name in {_plain_name(one) for one in PACKAGES}:
+                found[name] = "absent"
+            continue
+        found[name] = distribution.version
+        required = (one for one in distribution.requires or () if "extra ==" not in one)
+        waiting += [match.group() for one in required if (match := _NAME.match(one))]
+    return dict(sorted(found.items()))
+
+
+def _installed(name: str) -> importlib.metadata.Distribution | None:
+    """Return an installed package; copies that another package carries within it do not count.
+
+    Ray puts its own on the path when it is imported, as a coordinator on Ray does and no worker.
+    """
+    path = [one for one in sys.path if not (Path(one).parent / "__init__.py").exists()]
+    found = importlib.metadata.distributions(name=name, path=path)
+    return next(iter(found), None)
+
+
+def _packages_of_network(network: str) -> list[str]:
+    """Return the packages that the sources of a user's network import."""
+    if network == BUILT_IN_NETWORK:
+        return []
+    modules: set[str] = set()
+    for path in _network_sources(network).values():
         try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            found.append(f"{name} absent")
-    return ", ".join(found)
+            tree = ast.parse(path.read_bytes())
+        except (SyntaxError, ValueError):
+            continue  # a file of its package that is no Python: its digest is measured all the same
+        for one in ast.walk(tree):
+            if isinstance(one, ast.Import):
+                modules |= {alias.name.partition(".")[0] for alias in one.names}
+            elif isinstance(one, ast.ImportFrom) and one.module and not one.level:
+                modules.add(one.module.partition(".")[0])
+    owners = importlib.metadata.packages_distributions()
+    return [name for module in sorted(modules) for name in owners.get(module, ())]
 
 
-def _hardware(threads: int) -> str:
-    """Return machine, widest vector features and threads: what the last bits depend on."""
+def _plain_name(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _hardware() -> Mapping[str, str]:
+    """Return machine and widest vector features: what the last bits depend on."""
     info = Path("/proc/cpuinfo")
     flags: set[str] = set()
     if info.exists():
@@ -175,4 +205,4 @@ def _hardware(threads: int) -> str:
                 flags = set(line.partition(":")[2].split())
                 break
     features = " ".join(name for name in CPU_FEATURES if name in flags)
-    return f"{platform.machine()} {features or platform.processor()}, {threads} thread(s)".strip()
+    return {"machine": platform.machine(), "features": features or platform.processor()}

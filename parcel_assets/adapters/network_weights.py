@@ -6,6 +6,7 @@ photo's score does not depend on the photos scored beside it. Layers are left to
 
 import importlib
 import json
+import random
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import torch
 
 from parcel_assets.adapters.checkpoint_safetensors import read_tensors, write_tensors
 from parcel_assets.adapters.trainer_batches import Normalisation, Rows
-from parcel_assets.core.codec import canonical_json
+from parcel_assets.core.codec import canonical_json, derive_seed
 from parcel_assets.core.errors import CheckpointError, TrainingError
 from parcel_assets.core.plan import BUILT_IN_NETWORK, PreprocessPlan
 from parcel_assets.core.ports import Pixels, Scores, TrainingTask
@@ -128,3 +129,11 @@ def settle_process(threads: int) -> None:
     torch.set_flush_denormal(True)
     # outputs are written whole by every deterministic operation; filling them first costs time
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # a module with properties
+
+
+def seed_everything(seed: int, step: int) -> None:
+    """Seed torch, numpy and random for one step, so that a network's own draws repeat as well."""
+    step_seed = derive_seed("step", seed, step)
+    torch.default_generator.manual_seed(step_seed)
+    np.random.seed(step_seed % 2**32)
+    random.seed(step_seed)

@@ -6,6 +6,7 @@ flushed to disk, made read-only, then renamed. What the objects mean is left to 
     objects/ab/abcdef…[suffix]   one object, named by the SHA-256 of its bytes
     incoming/                    half-written files; nothing in here has a name yet
     attempts/<prefix>/owner.json the owner marker of a claimed prefix
+    quarantine/<prefix>/         a prefix in doubt, moved away whole; <prefix>.json says why
     anchors/<revision>/…         where the revision's ledger stood at each recorded stage
 """
 
@@ -30,7 +31,8 @@ READ_ONLY = 0o444
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _SUFFIX = re.compile(r"(\.[a-z0-9]{1,15})*")
-_PREFIX_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,127}")
+# in lower case: two prefixes never differ by case alone, which some file systems do not tell apart
+_PREFIX_PART = re.compile(r"[a-z0-9_][a-z0-9._=-]{0,127}")
 _FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -42,6 +44,7 @@ class FileStore:
         self._objects = root / "objects"
         self._incoming = root / "incoming"
         self._attempts = root / "attempts"
+        self._quarantine = root / "quarantine"
 
     def put(self, data: bytes, suffix: str = "") -> str:
         """Write bytes once, atomically and read-only; return their digest.
@@ -176,16 +179,43 @@ class FileStore:
                 _flush(file)
             marker.chmod(READ_ONLY)
             folder.parent.mkdir(parents=True, exist_ok=True)
-            # a rename onto a folder that holds a marker fails: of two claimers one wins
+            # a rename onto a folder that holds a marker fails: of two claimers one wins, and a kill
+            # before it leaves no folder without its marker
             prepared.rename(folder)
             _flush_folder(folder.parent)
         except OSError as error:
-            if folder.exists() and error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
+            if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
                 raise self._claimed(prefix, folder) from error
             raise self._refused(error) from error
         finally:
             shutil.rmtree(prepared, ignore_errors=True)
         return folder
+
+    def set_aside(self, prefix: str, note: Mapping[str, Any]) -> Path:
+        """Move a prefix in doubt out of the attempts, with a note why; return where it is now.
+
+        Asked again, after a kill at any point too, it ends in the same. Raises StorageError.
+        """
+        folder = self.prefix_path(prefix)
+        kept = self._quarantine.joinpath(*prefix.split("/"))
+        written = kept.with_name(f"{kept.name}.json")
+        try:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            if not written.exists():
+                self._write_note(written, note)
+            if os.path.lexists(folder) and not os.path.lexists(kept):
+                folder.rename(kept)  # a prefix that is a link moves as a link
+                _flush_folder(kept.parent)
+        except OSError as error:
+            raise self._refused(error) from error
+        return kept
+
+    def _write_note(self, path: Path, note: Mapping[str, Any]) -> None:
+        with self._arriving() as (temporary, file):
+            file.write(canonical_json(dict(note)))
+            _flush(file)
+            temporary.chmod(READ_ONLY)
+            temporary.rename(path)
 
     def prefix_path(self, prefix: str) -> Path:
         """Return a prefix's folder; raises StorageError where it is not a plain relative path."""
@@ -193,19 +223,20 @@ class FileStore:
         if not all(_PREFIX_PART.fullmatch(part) for part in parts):
             raise StorageError(
                 repr(prefix),
-                expected="names of letters, digits, dot, dash, underscore, joined by /",
+                expected="names of small letters, digits, dot, dash, underscore, joined by /",
                 where="attempt prefix",
                 remedy="Ask for a prefix made from revision, trial and attempt.",
             )
         return self._attempts.joinpath(*parts)
 
     def _refuse_claimed(self, prefix: str, folder: Path) -> None:
-        if folder.exists():
+        if os.path.lexists(folder):  # a link that leads nowhere is taken too
             raise self._claimed(prefix, folder)
         for parent in folder.parents:
             if parent == self._attempts:
                 return
-            if (parent / OWNER_FILE).exists():
+            # through a link, one folder would be below two prefixes
+            if parent.is_symlink() or (parent / OWNER_FILE).exists():
                 raise self._claimed(prefix, parent)
 
     def _claimed(self, prefix: str, folder: Path) -> StorageError:

@@ -10,7 +10,6 @@ algorithms are set for the whole process.
 """
 
 import logging
-import random
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -33,23 +32,20 @@ from parcel_assets.adapters.network_weights import (
     build_network,
     load_network,
     save_network,
+    seed_everything,
     settle_process,
 )
-from parcel_assets.adapters.trainer_batches import SideCache, StepBatches, side_of
-from parcel_assets.core.codec import derive_seed
+from parcel_assets.adapters.trainer_batches import Normalisation, SideCache, StepBatches, side_of
 from parcel_assets.core.errors import CheckpointError, ParcelAssetsError, TrainingError
+from parcel_assets.core.plan import PreprocessPlan, TrainingPlan
 from parcel_assets.core.ports import (
+    Images,
     Pixels,
     Scores,
     TrainingData,
     TrainingObserver,
     TrainingTask,
 )
-
-MODEL_FORMAT = "parcel_assets.model/1"
-BUILT_IN_CLASS = "parcel_assets.adapters.network_cnn:DamageNetwork"
-# every forward pass in evaluation has this many photos, so a photo's score has no neighbours in it
-SCORED_TOGETHER_PHOTOS = 64
 
 
 class LightningTrainer:
@@ -79,7 +75,7 @@ class LightningTrainer:
         batches = StepBatches(task, data.train, self._sides.at_side(data.train.pixels, side))
         scorer = Scorer(self._sides.at_side(data.validation.pixels, side), task.preprocess)
         with _quiet(), _own_failures(task.training.network) as relay:
-            _seed_everything(task.seed, 0)
+            seed_everything(task.seed, 0)
             network = build_network(task.training.network, task.configuration, task.training.steps)
             loop = _lean_trainer()
             between = _BetweenSteps(
@@ -101,6 +97,14 @@ class LightningTrainer:
         if between.step == task.training.steps and not between.stopped:
             save_network(save_model, network, task)
         return between.step
+
+    def rehearse(
+        self, training: TrainingPlan, preprocess: PreprocessPlan, pixels: Pixels
+    ) -> tuple[Images, int]:
+        """Return photos as networks get them, without augmentation, and the threads in force."""
+        settle_process(training.threads_per_trial)
+        images = Normalisation(preprocess, pixels.shape[1]).images(np.array(pixels))
+        return images.numpy(), torch.get_num_threads()
 
     def score(self, model: Path, pixels: Pixels) -> Scores:
         """Return the damage score in 0..1 of each photo, (N,) float32, under saved weights.
@@ -198,7 +202,7 @@ class _BetweenSteps:
         self.finish()
         if self.stopped:
             raise StopIteration
-        _seed_everything(self.task.seed, self.step + 1)
+        seed_everything(self.task.seed, self.step + 1)
         return next(self.batches)
 
     def state_dict(self) -> dict[str, int]:
@@ -246,15 +250,7 @@ class _BetweenSteps:
                 raise _not_finite(f"a value in {name}", step)
 
 
-# ---- process, seeds and failures ----------------------------------------------------------------
-
-
-def _seed_everything(seed: int, step: int) -> None:
-    """Seed torch, numpy and random for one step, so that a network's own draws repeat as well."""
-    step_seed = derive_seed("step", seed, step)
-    torch.default_generator.manual_seed(step_seed)
-    np.random.seed(step_seed % 2**32)
-    random.seed(step_seed)
+# ---- one training and its failures --------------------------------------------------------------
 
 
 def training_fields(task: TrainingTask) -> dict[str, Any]:

@@ -27,6 +27,11 @@ class AttemptRecord:
     ended: AttemptEnded | None = None
     quarantined: str | None = None  # the reason
     quarantined_late: bool = False  # found after the batch had closed
+    found_by: str = ""  # what found it: a report, the close of its batch, …
+    quarantine_sequence: int | None = None  # of its event
+    replayed: str = ""  # after a late quarantine: what a replay without its values found
+    cleared: bool = False  # that replay changed no decision
+    chosen: bool = False  # its trial had been selected when it was quarantined
 
     @property
     def attempt(self) -> str:
@@ -42,6 +47,20 @@ class AttemptRecord:
     def purpose(self) -> str:
         """What the compute is charged to."""
         return self.started.purpose
+
+    @property
+    def training(self) -> str:
+        """What determines its weights: attempts of one training may well end in equal ones."""
+        return self.started.training or self.subject
+
+    @property
+    def files(self) -> dict[str, str]:
+        """File below the prefix -> digest, as it was reported."""
+        found = {one.file: one.scores for one in self.reports.values() if one.file}
+        found |= {one.file: one.checkpoint for one in self.checkpoints}
+        if self.ended is not None and self.ended.model and self.ended.model_file:
+            found[self.ended.model_file] = self.ended.model
+        return found
 
     @property
     def state(self) -> AttemptState:
@@ -101,17 +120,26 @@ class SubjectRecord:
                 found.setdefault(step, report)
         return found
 
-    def state(self, attempts_maximum: int) -> TrialState:
-        """Return where the subject stands (design: a trial's state is computed)."""
+    def used_up(self, attempts_maximum: int) -> bool:
+        """Say whether own failures and quarantines leave no further attempt."""
+        return sum(one.used_up for one in self.attempts) >= attempts_maximum
+
+    def state(self, attempts_maximum: int, *, search_over: bool = False) -> TrialState:
+        """Return where the subject stands (design: a trial's state is computed).
+
+        Once the search is over, a trial that a quarantine left without a clean run is quarantined.
+        """
         finished = self.finished
         if finished is not None:
             return TrialState(str(finished.state))
         if any(one.ended is None for one in self.attempts):
             return TrialState.RUNNING
-        if sum(one.used_up for one in self.attempts) >= attempts_maximum:
+        if self.used_up(attempts_maximum):
             last = self.attempts[-1].state
             quarantined = last == AttemptState.QUARANTINED
             return TrialState.QUARANTINED if quarantined else TrialState.FAILED
+        if search_over and not all(one.clean for one in self.attempts):
+            return TrialState.QUARANTINED
         return TrialState.WAITING
 
 
@@ -122,8 +150,30 @@ def failure_reasons(attempts: Iterable[AttemptRecord]) -> dict[str, int]:
 
 
 class History:
-    """Every attempt of a revision by id, and every subject by name, in order of their start."""
+    """Every attempt of a revision by id, and every subject by name, in order of their start.
+
+    The indexes let one attempt's lineage be compared with all others without visiting them.
+    """
 
     def __init__(self) -> None:
+        self.revision = ""
         self.attempts: dict[str, AttemptRecord] = {}
         self.subjects: dict[str, SubjectRecord] = {}
+        self.prefixes: dict[str, list[AttemptRecord]] = {}  # who was given a prefix
+        self.writers: dict[str, list[AttemptRecord]] = {}  # who reported a digest of content
+        self.children: dict[str, list[AttemptRecord]] = {}  # who resumed a checkpoint
+        self.shared_lineage: dict[str, str] = {}  # what every checkpoint of the revision carries
+        self.identities: dict[str, str] = {}  # worker id -> digest of its admitted identity
+        self.milestones: tuple[int, ...] = ()
+
+    def index_start(self, record: AttemptRecord) -> None:
+        """Index an attempt by its prefix and by the checkpoint that it resumes."""
+        self.prefixes.setdefault(record.started.prefix, []).append(record)
+        if record.started.parent_checkpoint is not None:
+            self.children.setdefault(record.started.parent_checkpoint, []).append(record)
+
+    def index_content(self, record: AttemptRecord, *digests: str | None) -> None:
+        """Index an attempt by the digests of content that it reported as its own."""
+        for digest in digests:
+            if digest:
+                self.writers.setdefault(digest, []).append(record)

@@ -6,6 +6,7 @@ from typing import Any
 
 from parcel_assets.core.chain import READY, Chain
 from parcel_assets.core.ledger import Kind
+from parcel_assets.core.refusals import admitted_of, refusals_of
 from parcel_assets.core.search import fold_search
 from parcel_assets.core.table import table_digest, table_rows
 
@@ -155,7 +156,11 @@ def lineage_verified(chain: Chain) -> GateVerdict:
     return GateVerdict(
         not faults,
         "Every attempt's lineage is verified." if not faults else "; ".join(faults[:5]),
-        {"faults": list(faults)[:20]},
+        {
+            "faults": list(faults)[:20],
+            "workers_admitted": len(admitted_of(chain.events)),
+            "workers_refused": [one.sentence for one in refusals_of(chain.events)][:20],
+        },
         hold="hold:lineage" if faults else None,
     )
 

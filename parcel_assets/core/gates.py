@@ -109,7 +109,8 @@ GATES: tuple[Gate, ...] = (
         Stage.SEARCH,
         "Is every attempt's lineage verified?",
         rules.lineage_verified,
-        "Look at the quarantined attempts: `parcel-assets status`.",
+        "Run again: trials in doubt run again, and every decision is replayed without them. Where "
+        "that changes one, a person ends the search: `parcel-assets close`.",
     ),
     Gate("no_lease_open", Stage.SEARCH, "Is no attempt still open?", rules.nothing_open, _RESUME),
     Gate(

@@ -28,7 +28,9 @@ class Kind(StrEnum):
     MILESTONE_REPORTED = "milestone_reported"  # see core.trial.MilestoneReported
     CHECKPOINT_SAVED = "checkpoint_saved"  # see core.trial.CheckpointSaved
     ATTEMPT_ENDED = "attempt_ended"  # see core.trial.AttemptEnded
-    ATTEMPT_QUARANTINED = "attempt_quarantined"  # attempt, subject, reason
+    ATTEMPT_QUARANTINED = "attempt_quarantined"  # attempt, subject, reason, found_by
+    # attempts quarantined late, batches, changed (sentences): the replay without their values
+    CONTAMINATION_REPLAYED = "contamination_replayed"
     MESSAGE_SET_ASIDE = "message_set_aside"  # a late, stale or impossible message, kept as evidence
     BATCH_CLOSED = "batch_closed"  # batch
     SEARCH_ENDED = "search_ended"  # reason: budget | cap | space | pruned | failed | closed

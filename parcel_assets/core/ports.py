@@ -19,6 +19,7 @@ from parcel_assets.core.space import Scalar
 
 Pixels = npt.NDArray[np.uint8]
 Scores = npt.NDArray[np.float32]
+Images = npt.NDArray[np.float32]  # (photos, 3, side, side)
 Flags = npt.NDArray[np.bool_]
 Message = Mapping[str, Any]  # JSON fields with `kind`
 
@@ -188,6 +189,10 @@ class Store(Protocol):
         """Return the folder of a prefix."""
         ...
 
+    def set_aside(self, prefix: str, note: Mapping[str, Any]) -> Path:
+        """Move a prefix in doubt to where nothing is resumed from, marked with a note why."""
+        ...
+
 
 # ---- sampler ------------------------------------------------------------------------------------
 
@@ -281,6 +286,12 @@ class Trainer(Protocol):
         `save_model` when the last step was reached. Raises TrainingError for the trial's own
         failures, CheckpointError where `resume_from` does not fit.
         """
+        ...
+
+    def rehearse(
+        self, training: TrainingPlan, preprocess: PreprocessPlan, pixels: Pixels
+    ) -> tuple[Images, int]:
+        """Return photos as networks get them, without augmentation, and the threads in force."""
         ...
 
     def score(self, model: Path, pixels: Pixels) -> Scores:
@@ -429,7 +440,7 @@ class Ports:
     open_source: Callable[[SnapshotPlan, int], ArchiveSource]  # section, side in pixels
     open_engine: Callable[[], Engine]
     sampler: Callable[[str], Sampler]
-    measure_identity: Callable[[Mapping[str, Any], Mapping[str, str]], dict[str, str]]
+    measure_identity: Callable[[Plan, TrainingData], dict[str, str]]
     validator: TableValidator
     vault: Vault
     signer: Signer

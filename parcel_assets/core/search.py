@@ -1,7 +1,7 @@
 """What a search's events add up to: trials, attempts, charges, best so far.
 
 `SearchState` is folded from the ledger and from nothing else, one event at a time. What may happen
-next is decided in `search_rules`, which lineages hold in `lineage`.
+next is decided in `search_rules`, which lineages hold in `lineage_clash`.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from typing import Any
 from parcel_assets.core.attempts import AttemptRecord, History, SubjectRecord
 from parcel_assets.core.errors import LedgerError
 from parcel_assets.core.ledger import Event, Kind
-from parcel_assets.core.lineage import faults_of
+from parcel_assets.core.lineage_clash import faults_of
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.trial import (
     AttemptEnded,
@@ -30,6 +30,9 @@ class SearchState(History):
     def __init__(self, plan: Plan) -> None:
         super().__init__()
         self.plan = plan
+        self.milestones = plan.training.milestones
+        self.sequence = 0  # of the newest event taken in
+        self.selected: set[str] = set()  # the trials that were chosen
         self.identity: dict[str, str] | None = None  # the workers' expected identity, frozen
         self.head = ""  # digest of the newest event taken in
         self.chain_digest = ""  # of the chain's first event: names this ledger's own chain
@@ -49,7 +52,10 @@ class SearchState(History):
 
     def apply(self, event: Event) -> None:
         """Take in the next event of the chain; events of other stages change nothing."""
-        self.head = event.digest
+        self.head, self.sequence = event.digest, event.sequence
+        if not self.revision:
+            self.revision = event.revision
+            self.shared_lineage = {"revision": event.revision, "plan": self.plan.digest}
         self.chain_digest = self.chain_digest or event.digest
         handler = _HANDLERS.get(event.kind)
         if handler is not None:
@@ -58,8 +64,9 @@ class SearchState(History):
     def _opened(self, body: Mapping[str, Any], _at: float) -> None:
         self.identity = {str(key): str(value) for key, value in body["identity"].items()}
 
-    def _worker_admitted(self, _body: Mapping[str, Any], _at: float) -> None:
+    def _worker_admitted(self, body: Mapping[str, Any], _at: float) -> None:
         self.paused = None
+        self.identities[str(body["worker_id"])] = str(body["identity"])
 
     def _batch_opened(self, body: Mapping[str, Any], _at: float) -> None:
         batch = Batch.model_validate(body)
@@ -73,6 +80,7 @@ class SearchState(History):
         started = AttemptStarted.model_validate(body)
         record = AttemptRecord(started, at, at)
         self.attempts[started.attempt] = self._open[started.attempt] = record
+        self.index_start(record)
         subject = self.subjects.setdefault(started.subject, SubjectRecord(started.subject))
         subject.attempts.append(record)
         self._refresh(subject)
@@ -87,12 +95,14 @@ class SearchState(History):
         saved = CheckpointSaved.model_validate(body)
         record = self._known(saved.attempt)
         record.checkpoints.append(saved)
+        self.index_content(record, saved.checkpoint, saved.payload)
         record.last_at = at
 
     def _attempt_ended(self, body: Mapping[str, Any], at: float) -> None:
         ended = AttemptEnded.model_validate(body)
         record = self._known(ended.attempt)
         record.ended, record.last_at = ended, at
+        self.index_content(record, ended.model)
         self._open.pop(ended.attempt, None)
         charged = self.charged_seconds_by_purpose
         charged[ended.purpose] = round(charged.get(ended.purpose, 0.0) + ended.charged_seconds, 6)
@@ -102,14 +112,27 @@ class SearchState(History):
         record = self._known(str(body["attempt"]))
         subject = self.subjects[record.subject]
         record.quarantined = str(body["reason"])
+        record.found_by, record.quarantine_sequence = str(body.get("found_by", "")), self.sequence
         record.quarantined_late = subject.batch in self.closed_batches
+        record.chosen = record.subject in self.selected
         self._refresh(subject)
+
+    def _contamination_replayed(self, body: Mapping[str, Any], _at: float) -> None:
+        for name in body["attempts"]:
+            record = self._known(str(name))
+            record.cleared = not body["changed"]
+            record.replayed = "; ".join(body["changed"][:3]) or "no decision changes without it"
 
     def _batch_closed(self, body: Mapping[str, Any], _at: float) -> None:
         self.closed_batches.add(int(body["batch"]))
 
     def _search_ended(self, body: Mapping[str, Any], _at: float) -> None:
         self.ended, self.paused = str(body["reason"]), None
+        for number in sorted(self.waiting):
+            self._refresh(self.trials[number])
+
+    def _selection_frozen(self, body: Mapping[str, Any], _at: float) -> None:
+        self.selected.add(str(body["trial"]))
 
     def _search_closed(self, body: Mapping[str, Any], _at: float) -> None:
         self.closed = str(body["words"])
@@ -136,7 +159,8 @@ class SearchState(History):
         if subject.trial is None:
             return
         number = subject.trial.number
-        state = subject.state(self.plan.search.attempts_per_trial)
+        over = self.ended is not None
+        state = subject.state(self.plan.search.attempts_per_trial, search_over=over)
         self._states[number] = state
         (self.waiting.add if state == TrialState.WAITING else self.waiting.discard)(number)
         self._best.pop(number, None)
@@ -159,6 +183,10 @@ class SearchState(History):
         """Return the frozen cut table that judges a trial; empty for reruns and the reference."""
         batch = self.subjects[subject].batch
         return () if batch is None else self.batches[batch].cut_table
+
+    def batch_trials(self, batch: int) -> list[SubjectRecord]:
+        """Return the trials of a batch, by number."""
+        return [self.trials[one.number] for one in self.batches[batch].trials]
 
     @property
     def proposed(self) -> int:
@@ -244,9 +272,11 @@ _HANDLERS = {
     Kind.ATTEMPT_ENDED: SearchState._attempt_ended,
     Kind.ATTEMPT_QUARANTINED: SearchState._attempt_quarantined,
     Kind.BATCH_CLOSED: SearchState._batch_closed,
+    Kind.CONTAMINATION_REPLAYED: SearchState._contamination_replayed,
     Kind.SEARCH_ENDED: SearchState._search_ended,
     Kind.SEARCH_CLOSED: SearchState._search_closed,
     Kind.SEARCH_PAUSED: SearchState._search_paused,
+    Kind.SELECTION_FROZEN: SearchState._selection_frozen,
     Kind.HOLDOUT_EVALUATED: SearchState._holdout_evaluated,
 }
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from parcel_assets.core.codec import canonical_json, derive_seed
 from parcel_assets.core.errors import PlanError
 from parcel_assets.core.plan import Plan
-from parcel_assets.core.ports import PastTrial
+from parcel_assets.core.ports import PastTrial, Sampler
 from parcel_assets.core.search import SearchState
 from parcel_assets.core.space import Scalar
 from parcel_assets.core.trial import Cut, ProposedTrial, TrialState, trial_id_of, trial_seed
@@ -30,18 +30,15 @@ SETTLED = frozenset(
 def next_batch(plan: Plan, state: SearchState) -> int | None:
     """Return the number of the batch that may open now, or None.
 
-    Batch k may open once every batch up to k - lookahead is closed and slots are left.
+    Batch k may open once every batch up to k - lookahead is closed and slots are left. Where one of
+    their trials runs again for a contamination found late, its clean values are waited for.
     """
     if state.proposed >= plan.search.budget_trials:
         return None
     number = len(state.batches) + 1
     seen = range(1, number - plan.search.lookahead_batches + 1)
-    return number if all(one in state.closed_batches for one in seen) else None
-
-
-def batch_size(plan: Plan, state: SearchState) -> int:
-    """Return how many trials the next batch may hold."""
-    return min(plan.search.batch_trials, plan.search.budget_trials - state.proposed)
+    known = all(one in state.closed_batches and not unsettled(state, one) for one in seen)
+    return number if known else None
 
 
 def batch_seed(plan: Plan, batch: int, redraw: int = 0) -> int:
@@ -75,6 +72,29 @@ def past_trials(plan: Plan, state: SearchState, batch: int) -> list[PastTrial]:
         cost = costs[max(costs)] if status in words and costs else None
         past.append(PastTrial(number, configuration, words.get(status, "failed"), cost, costs))
     return past
+
+
+def propose(
+    plan: Plan, state: SearchState, sampler: Sampler, batch: int
+) -> list[dict[str, Scalar]]:
+    """Return the configurations of a batch: a function of plan, sampler and what it may know.
+
+    Fewer than its slots, or none, where the space is exhausted. Raises PlanError as
+    `fresh_configurations`. Trials of the batch itself and of later ones are not looked at.
+    """
+    first = min((n for n, one in state.trials.items() if (one.batch or 0) >= batch), default=None)
+    first = state.proposed + 1 if first is None else first
+    size = min(plan.search.batch_trials, plan.search.budget_trials - first + 1)
+    past = [one for one in past_trials(plan, state, batch) if one.number < first]
+    earlier = [one.configuration for one in past]
+    taken: list[dict[str, Scalar]] = []
+    for redraw in range(REDRAWS_MAXIMUM):
+        seed = batch_seed(plan, batch, redraw)
+        offered = sampler.propose(plan, seed=seed, past=past, count=size - len(taken))
+        taken += fresh_configurations(plan, offered, [*earlier, *taken])
+        if not offered or len(taken) >= size:
+            break
+    return taken[:size]
 
 
 def fresh_configurations(

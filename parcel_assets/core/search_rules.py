@@ -4,6 +4,8 @@ Batches and cut tables are made in `search_batches`, money is counted in `search
 what was decided is left to the steps.
 """
 
+from collections.abc import Sequence
+
 from parcel_assets.core.attempts import AttemptRecord
 from parcel_assets.core.errors import ReportError
 from parcel_assets.core.plan import Plan
@@ -12,6 +14,7 @@ from parcel_assets.core.search_batches import batches_to_close
 from parcel_assets.core.trial import (
     AttemptState,
     CheckpointSaved,
+    Cut,
     MilestoneReported,
     ProposedTrial,
     TrialState,
@@ -94,12 +97,19 @@ def verdict_of(
 
     A value is only ever compared at its own step with the frozen cut of its batch (S7).
     """
+    trial = state.subjects[subject].trial
+    return judge_by(plan, trial, state.cut_table(subject), step, cost)
+
+
+def judge_by(
+    plan: Plan, trial: ProposedTrial | None, cuts: Sequence[Cut], step: int, cost: float | None
+) -> tuple[Verdict, str]:
+    """Return the verdict that cuts give on a trial's value at a step, and its reason."""
     if step not in plan.training.milestones:
         return Verdict.NOT_COMPARABLE, f"step {step} is no milestone of the plan"
     if cost is None:
         return Verdict.STOP, "the scores give no finite cost"
-    trial = state.subjects[subject].trial
-    cut = next((one for one in state.cut_table(subject) if one.step == step), None)
+    cut = next((one for one in cuts if one.step == step), None)
     reason = None
     if trial is None:
         reason = "no trial of the search: nothing is compared"

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from parcel_assets.core.codec import digest_value, keyed_digest
 from parcel_assets.core.errors import SplitError
-from parcel_assets.core.plan import SplitPlan
+from parcel_assets.core.plan import Plan, SplitPlan
 from parcel_assets.core.ports import PartData, Pixels
 from parcel_assets.core.slice_plan import DAMAGE_DIMENSION, MinimumSupport, crossing_words
 from parcel_assets.core.snapshot import Label, Photo
@@ -243,3 +243,18 @@ def milestone_subset(shipments: Sequence[str], key: str, fraction: float) -> npt
     )
     chosen = set(ordered[: math.ceil(fraction * len(ordered))])
     return np.flatnonzero([one in chosen for one in shipments]).astype(np.int64)
+
+
+def milestone_rows(plan: Plan, shipments: Sequence[str]) -> dict[int, npt.NDArray[np.int64]]:
+    """Return, by milestone, the validation rows that are scored there: a subset, at the end all."""
+    subset = milestone_subset(shipments, plan.split.key, plan.metric.milestone_fraction)
+    rows = dict.fromkeys(plan.training.milestones[:-1], subset)
+    rows[plan.training.steps] = np.arange(len(shipments), dtype=np.int64)
+    return rows
+
+
+def subset_digests(
+    photo_ids: Sequence[str], rows: Mapping[int, npt.NDArray[np.int64]]
+) -> dict[int, str]:
+    """Return, by milestone, the digest of the photo ids scored there, in order."""
+    return {step: digest_value([photo_ids[row] for row in chosen]) for step, chosen in rows.items()}

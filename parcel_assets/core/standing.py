@@ -115,7 +115,7 @@ def next_command(revision: str, hold: str | None) -> str:
         )
     if hold in {"rejected:performance", "hold:final-evidence"}:
         return f"parcel-assets packet show {revision}"
-    if hold in {"hold:search-running", HOLD_NO_WORKER}:
+    if hold in {"hold:search-running", "hold:lineage", HOLD_NO_WORKER}:
         return f"parcel-assets run {revision}"
     return f"parcel-assets status {revision}"
 

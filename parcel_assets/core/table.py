@@ -27,7 +27,8 @@ def table_rows(plan: Plan, state: SearchState) -> tuple[TrialRow, ...]:
     late = {
         one.subject
         for one in state.attempts.values()
-        if one.quarantined_late and one.purpose == "search"
+        # a contaminated winner is an invalid winner, whatever a replay shows
+        if one.quarantined_late and (one.chosen or not one.cleared)
     }
     return tuple(
         _row(plan, state, number, late) for number in range(1, plan.search.budget_trials + 1)

@@ -81,6 +81,7 @@ class AttemptStarted(Record):
     reserved_seconds: float
     resume_step: int = 0
     parent_checkpoint: str | None = None  # digest of the checkpoint file it resumes
+    training: str = ""  # see core.lineage.training_digest
 
 
 class MilestoneReported(Record):
@@ -96,6 +97,7 @@ class MilestoneReported(Record):
     threshold: float | None
     verdict: Verdict
     reason: str
+    file: str = ""  # of the scores, below the attempt's prefix
 
 
 class CheckpointSaved(Record):
@@ -107,6 +109,7 @@ class CheckpointSaved(Record):
     file: str  # below the attempt's prefix
     checkpoint: str  # digest of the file
     parent_checkpoint: str | None
+    payload: str = ""  # digest of its tensors alone; see core.lineage.FoundFile
 
 
 class AttemptEnded(Record):
@@ -121,6 +124,7 @@ class AttemptEnded(Record):
     reason: str = ""
     own_failure: bool = False  # uses up one of the trial's attempts
     model: str | None = None  # store digest of the final weights (safetensors)
+    model_file: str = ""  # of those weights, below the attempt's prefix
 
 
 class TrialRow(Record):

@@ -22,6 +22,7 @@ from parcel_assets.core.evidence import (
     TableBody,
 )
 from parcel_assets.core.ports import Ports
+from parcel_assets.core.refusals import admitted_of, refusals_of
 from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.defs.metadata_values import facts, picture, readable, table
 from parcel_assets.defs.plots import cost_curve_md, learning_curves_md, slice_heat_map_md
@@ -112,6 +113,19 @@ def _search(evidence: Evidence, ports: Ports) -> Metadata:
         ),
         "attempts_by_state": table(
             [{"state": k, "attempts": v} for k, v in body.attempts_by_state.items()]
+        ),
+        "workers_admitted": len(admitted_of(events)),
+        "workers_refused": table(
+            [
+                {
+                    "workers": len(one.workers),
+                    "field": one.field,
+                    "found": one.found,
+                    "expected": one.expected,
+                    "likely_cause": one.cause,
+                }
+                for one in refusals_of(events)
+            ]
         ),
         "accelerator_hours": table([{"purpose": k, "hours": v} for k, v in hours.items()]),
         "ledger_head": body.ledger_head,

@@ -14,6 +14,7 @@ import dagster as dg
 from parcel_assets.core.codec import digest_value
 from parcel_assets.core.errors import ParcelAssetsError, refused_by_the_system
 from parcel_assets.core.ports import Ports
+from parcel_assets.core.refusals import refusal_sentence
 from parcel_assets.core.stage import Evidence
 from parcel_assets.defs.metadata import describe
 from parcel_assets.defs.metadata_values import plain
@@ -60,17 +61,27 @@ def failure(error: ParcelAssetsError) -> dg.Failure:
 
 
 def observer(context: dg.AssetExecutionContext) -> Listener:
-    """Return a listener that writes progress as observations, at most one in two seconds."""
+    """Return a listener that writes progress as observations, at most one in two seconds.
+
+    A worker that is refused at the door is a warning in the run's log, and an observation at once.
+    """
     last = -OBSERVE_EVERY_SECONDS
 
     def observe(kind: str, facts: Mapping[str, Any]) -> None:
         nonlocal last
+        if kind == "worker_refused":
+            context.log.warning(refusal_sentence(facts))
+            observed("worker_refused", facts)
+            return
         now = time.monotonic()
         if kind != "progress" or now - last < OBSERVE_EVERY_SECONDS:
             return
         last = now
+        observed("progress", facts)
+
+    def observed(prefix: str, facts: Mapping[str, Any]) -> None:
         # named apart from the materialization's numbers: Dagster plots both in one chart
-        metadata = {f"progress/{name}": plain(value) for name, value in facts.items()}
+        metadata = {f"{prefix}/{name}": plain(value) for name, value in facts.items()}
         context.log_event(
             dg.AssetObservation(
                 context.asset_key, partition=context.partition_key, metadata=metadata

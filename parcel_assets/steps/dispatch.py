@@ -7,6 +7,7 @@ with nothing. Which trainings there are is decided by the selection.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from parcel_assets.core.attempts import AttemptRecord
 from parcel_assets.core.errors import HoldError, LedgerError, TrainingError
 from parcel_assets.core.evidence import SplitBody
 from parcel_assets.core.ledger import Lease
@@ -17,6 +18,7 @@ from parcel_assets.core.space import Scalar
 from parcel_assets.core.trial import Cut, Purpose, TrialState
 from parcel_assets.steps.dispatch_desk import Desk
 from parcel_assets.steps.dispatch_loop import Dispatcher
+from parcel_assets.steps.dispatch_repair import quarantine_clashes
 from parcel_assets.steps.dispatch_settle import settle_leftovers
 from parcel_assets.steps.dispatch_work import Task
 
@@ -61,14 +63,14 @@ def run_jobs(
     desk = Desk(plan, plan.digest, lease, ports, split)
     settle_leftovers(desk, "its coordinator was lost")
     work = _Jobs(desk, jobs)
-    if not work.finished():
-        if desk.state.identity is None:
-            raise LedgerError(
-                "no search in this revision",
-                expected="a search first: its workers' identity is what reruns must equal",
-                where=f"ledger of {desk.revision}",
-                remedy="Materialize trial_batches first.",
-            )
+    if not work.finished() and desk.state.identity is None:
+        raise LedgerError(
+            "no search in this revision",
+            expected="a search first: its workers' identity is what reruns must equal",
+            where=f"ledger of {desk.revision}",
+            remedy="Materialize trial_batches first.",
+        )
+    while not work.finished() or quarantine_clashes(desk, work.attempts(), "the rerun's end"):
         count = min(workers, len(work.missing))
         Dispatcher(desk, work, ports.open_engine(), count).run()
     return {job.subject: _result(desk, job) for job in jobs}
@@ -86,6 +88,11 @@ class _Jobs:
         record = self._desk.state.subjects.get(job.subject)
         attempts = self._desk.plan.search.attempts_per_trial
         return TrialState.WAITING if record is None else record.state(attempts)
+
+    def attempts(self) -> list[AttemptRecord]:
+        """Return the clean attempts at the jobs."""
+        known = [self._desk.state.subjects.get(job.subject) for job in self._jobs]
+        return [attempt for one in known if one is not None for attempt in one.clean_attempts]
 
     @property
     def missing(self) -> list[Job]:

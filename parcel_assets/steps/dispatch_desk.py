@@ -4,7 +4,7 @@ Recording an event and folding it are one act here, so that what is decided on i
 ledger says. What is decided is left to the rules in `core` and to `dispatch`.
 """
 
-import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,26 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from parcel_assets.core.attempts import AttemptRecord
-from parcel_assets.core.codec import digest_bytes
 from parcel_assets.core.columns import shipment_codes
 from parcel_assets.core.errors import CheckpointError, SplitError
 from parcel_assets.core.evidence import SplitBody
 from parcel_assets.core.ledger import Kind, Lease
-from parcel_assets.core.lineage import (
-    HEADER_BYTES_MAXIMUM,
-    LENGTH_BYTES,
-    CheckpointFile,
-    PrefixContent,
-    is_below_prefix,
-    read_lineage_header,
-)
+from parcel_assets.core.lineage import is_below_prefix
 from parcel_assets.core.plan import Plan
-from parcel_assets.core.ports import Pixels, Ports
+from parcel_assets.core.ports import Ports, TrainingData
 from parcel_assets.core.search import SearchState, fold_search
+from parcel_assets.core.split import milestone_rows, subset_digests
 from parcel_assets.core.statistics import Costs, estimate_cost
 from parcel_assets.core.table import unpack_scores
 from parcel_assets.core.thresholds import choose_threshold, review_decisions
-from parcel_assets.steps.worker import OWNER_FILE, PARTS, milestone_rows, subset_digests
+from parcel_assets.steps.dispatch_lineage import PrefixReader, set_aside_quarantined
+from parcel_assets.steps.worker import PARTS, Setup
 
 
 @dataclass(slots=True)
@@ -47,9 +41,12 @@ class Desk:
     split: SplitBody
     state: SearchState = field(init=False)
     labels: "Labels" = field(init=False)
+    reader: PrefixReader = field(init=False)
+    _set_aside: set[str] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
         self.state = fold_search(self.plan, self.ports.ledger.events(self.revision))
+        self.reader = PrefixReader(self.ports.store)
         rows = self.ports.store.get_document(self.split.parts["validation"].rows)
         self.labels = Labels(self.plan, rows)
 
@@ -76,17 +73,18 @@ class Desk:
             found[f"{part}_rows"] = str(self.ports.store.path(array.rows))
         return found
 
-    def pixels(self) -> dict[str, Pixels]:
-        """Return the pixels of the parts that workers load, mapped from their files."""
-        files = self.files()
-        return {
-            part: np.load(files[f"{part}_pixels"], mmap_mode="r", allow_pickle=False)
-            for part in PARTS
-        }
+    def data(self) -> TrainingData:
+        """Return what workers load, as they load it."""
+        return Setup(self.revision, self.plan, self.files()).load()
+
+    def photo_ids(self, part: str) -> list[str]:
+        """Return the photos of a part, the holdout included: its rows hold no label."""
+        rows = self.ports.store.get_document(self.split.parts[part].rows)
+        return [str(row["photo_id"]) for row in rows]
 
     def measure_identity(self) -> dict[str, str]:
         """Measure what a worker on this machine, on this split, would be."""
-        identity = self.ports.measure_identity(self.plan.document(), self.files())
+        identity = self.ports.measure_identity(self.plan, self.data())
         if self.plan.worker.image != "record":
             identity["image"] = self.plan.worker.image
         return identity
@@ -97,7 +95,9 @@ class Desk:
         """Return the path of an attempt's file; raises CheckpointError outside its prefix."""
         folder = self.ports.store.prefix_path(record.started.prefix)
         path = folder / file
-        if not is_below_prefix(file) or not path.resolve().is_relative_to(folder.resolve()):
+        # realpath and not resolve: a link that leads to itself is a file outside, not a crash
+        real, below = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
+        if not is_below_prefix(file) or path.is_symlink() or not real.is_relative_to(below):
             raise CheckpointError(
                 repr(file),
                 expected="a file below the attempt's own prefix",
@@ -106,35 +106,9 @@ class Desk:
             )
         return path
 
-    def prefix_content(self, record: AttemptRecord) -> PrefixContent:
-        """Return what lies below an attempt's prefix now."""
-        folder = self.ports.store.prefix_path(record.started.prefix)
-        marker = folder / OWNER_FILE
-        owner = _read_marker(marker) if marker.exists() else None
-        found = {
-            path.relative_to(folder).as_posix(): read_checkpoint_file(path)
-            for path in sorted(folder.rglob("*.safetensors"))
-            if not path.name.startswith(".")  # half-written: nobody reported it
-        }
-        return PrefixContent(owner, found)
-
-
-def _read_marker(marker: Path) -> dict[str, Any]:
-    try:
-        owner = json.loads(marker.read_bytes())
-    except ValueError:
-        owner = None
-    return owner if isinstance(owner, dict) else {}
-
-
-def read_checkpoint_file(path: Path) -> CheckpointFile:
-    """Return a file's digest and lineage; None where there is none: torn, or finished weights."""
-    content = path.read_bytes()
-    try:
-        lineage = read_lineage_header(content[: LENGTH_BYTES + HEADER_BYTES_MAXIMUM], str(path))
-    except CheckpointError:
-        return CheckpointFile(digest_bytes(content), None)
-    return CheckpointFile(digest_bytes(content), lineage or None)
+    def set_aside_quarantined(self) -> None:
+        """Move the prefixes of quarantined attempts away, each with a note; once per attempt."""
+        set_aside_quarantined(self.state, self.ports.store, self._set_aside)
 
 
 class Labels:

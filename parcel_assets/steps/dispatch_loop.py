@@ -14,20 +14,25 @@ from pydantic import ValidationError
 
 from parcel_assets.core.attempts import AttemptRecord
 from parcel_assets.core.errors import CheckpointError, IdentityError, NoWorkerError, ReportError
+from parcel_assets.core.identity import difference_since
 from parcel_assets.core.ledger import Kind
-from parcel_assets.core.lineage import owner_of
+from parcel_assets.core.lineage import owner_of, training_digest
 from parcel_assets.core.messages import (
+    EVIDENCE_CHARACTERS,
     MESSAGES,
     AttemptMessage,
     CheckpointMessage,
     FailedMessage,
     FinishedMessage,
     MilestoneMessage,
+    fault_in_words,
+    message_fault,
 )
 from parcel_assets.core.ports import Engine, Message
 from parcel_assets.core.search_charges import overdue
 from parcel_assets.core.search_rules import HOLD_NO_WORKER, check_step
 from parcel_assets.core.trial import AttemptStarted, AttemptState, Verdict
+from parcel_assets.steps.dispatch_aside import Aside
 from parcel_assets.steps.dispatch_desk import Desk
 from parcel_assets.steps.dispatch_pool import Pool, WorkerRecord
 from parcel_assets.steps.dispatch_reports import (
@@ -46,7 +51,6 @@ from parcel_assets.steps.dispatch_work import Task, Work
 
 POLL_SECONDS = 0.25
 LOSSES_PER_SUBJECT = 5
-EVIDENCE_CHARACTERS = 2000
 
 
 @dataclass(slots=True)
@@ -75,6 +79,7 @@ class Dispatcher:
         self.engine = engine
         self.pool = Pool(desk, engine, workers, draw=draw)
         self._make_token = make_token
+        self._aside = Aside(desk, self._give_up)
         self._flights: dict[str, Flight] = {}  # by worker id
         self._losses: dict[str, int] = {}  # by subject: in this run, in a row, at no new step
 
@@ -101,7 +106,7 @@ class Dispatcher:
         self.work.advance()
         while not self.work.finished():
             self._dispatch()
-            for worker_id, message in self.engine.receive(POLL_SECONDS):
+            for worker_id, message in self._aside.in_bounds(self.engine.receive(POLL_SECONDS)):
                 self._hear(worker_id, message)
             self._watch()
             self.pool.fill()
@@ -121,9 +126,8 @@ class Dispatcher:
         """Reserve, record, claim the prefix, then send: in this order a kill loses nothing."""
         desk, state = self.desk, self.desk.state
         known = state.subjects.get(task.subject)
-        number = 1 + (len(known.attempts) if known else 0)
         resume = resume_of(desk, task.subject) if known else None
-        attempt = f"{task.subject}/{number}"
+        attempt = f"{task.subject}/{1 + (len(known.attempts) if known else 0)}"
         started = AttemptStarted(
             attempt=attempt,
             subject=task.subject,
@@ -131,10 +135,11 @@ class Dispatcher:
             worker_id=worker.worker_id,
             fence=desk.lease.fence,
             # the chain's digest keeps a new ledger over an old store from meeting old prefixes
-            prefix=f"{desk.revision}-{state.chain_digest[:8]}/{attempt}",
+            prefix=f"{desk.revision.lower()}-{state.chain_digest[:8]}/{attempt}",
             reserved_seconds=desk.plan.search.trial_seconds_maximum,
             resume_step=resume["step"] if resume else 0,
             parent_checkpoint=resume["checkpoint"] if resume else None,
+            training=training_digest(task.configuration, task.seed),
         )
         desk.record((Kind.ATTEMPT_STARTED, started.document()))
         owner = owner_of(desk.revision, attempt, task.subject)
@@ -152,6 +157,7 @@ class Dispatcher:
             "resume": resume,
         }
         worker.stage = "busy"
+        self._aside.renew(worker.worker_id)
         worker.heard_at = desk.now()
         self._flights[worker.worker_id] = Flight(state.attempts[attempt], token)
         self.engine.send(worker.worker_id, order)
@@ -159,34 +165,40 @@ class Dispatcher:
     # ---- messages -------------------------------------------------------------------------------
 
     def _hear(self, worker_id: str, message: Message) -> None:
-        kind, worker = str(message["kind"]), self.pool.workers.get(worker_id)
+        kind, worker = str(message.get("kind")), self.pool.workers.get(worker_id)
         if worker is None:
-            self._set_aside(worker_id, kind, message, "its worker was given up before")
+            self._aside.keep(worker_id, kind, message, "its worker was given up before")
             return
         if kind == "lost":
             self._lose(worker, message)
             return
         worker.heard_at = self.desk.now()
         flight = self._flights.get(worker_id)
-        if kind not in MESSAGES:
-            self.pool.hear(worker_id, message)
+        fault = message_fault(message)
+        if fault is not None:
+            self._distrust(worker, flight, fault)
+        elif kind not in MESSAGES:
+            if not self.pool.hear(worker_id, message):
+                self._aside.keep(worker_id, kind, message, f"not its turn: it is {worker.stage}")
         elif flight is not None:
             self._hear_of_attempt(worker, flight, message)
         elif kind in {"stopped", "failed"} and worker.stage == "stopping":
             worker.stage = "idle"  # the attempt was settled with its last report
         else:
-            self._set_aside(worker_id, kind, message, "its attempt is settled")
+            reason = "its attempt is settled" if worker.admitted else "it was not admitted"
+            self._aside.keep(worker_id, kind, message, reason)
 
     def _hear_of_attempt(self, worker: WorkerRecord, flight: Flight, message: Message) -> None:
         kind = str(message["kind"])
         try:
             said = MESSAGES[kind].model_validate(dict(message))
         except ValidationError as error:
-            self._distrust(worker, flight, f"a message that cannot be read: {error.errors()[0]}")
+            self._distrust(worker, flight, fault_in_words(error))
             return
-        if (said.attempt, said.token) != (flight.record.attempt, flight.token):
+        genuine = secrets.compare_digest(said.token.encode(), flight.token.encode())
+        if said.attempt != flight.record.attempt or not genuine:
             reason = "it speaks for an attempt that is not its own"
-            self._set_aside(worker.worker_id, kind, message, reason)
+            self._aside.keep(worker.worker_id, kind, message, reason)
             return
         self._obey_rules(worker, flight, said)
         self.pool.progressed()
@@ -224,7 +236,7 @@ class Dispatcher:
         self.engine.send(worker.worker_id, {"kind": "verdict", "go_on": go_on})
 
     def _failed(self, worker: WorkerRecord, flight: Flight, said: FailedMessage) -> None:
-        """Settle a failure: the trial's own, or one of the machine, which ends this run."""
+        """Settle a failure: the trial's, the worker's, or the machine's, which ends this run."""
         record, own = flight.record, said.category == "own"
         reason = str(said.error.get("found", "no reason given"))[:EVIDENCE_CHARACTERS]
         state = AttemptState.FAILED if own else AttemptState.EXPIRED
@@ -232,7 +244,9 @@ class Dispatcher:
             end_entry(self.desk, record, state, step=said.step, reason=reason, own_failure=own)
         )
         self._free(worker)
-        if not own:
+        if said.category == "identity":
+            self.pool.refuse(worker, difference_since(said.error))
+        elif not own:
             remedy = str(said.error.get("remedy", "Mend it, then run again."))
             raise NoWorkerError(
                 reason,
@@ -269,8 +283,18 @@ class Dispatcher:
                 )
         self.pool.lose(worker.worker_id, facts)
 
-    def _distrust(self, worker: WorkerRecord, flight: Flight, reason: str) -> None:
-        """End the attempt of a worker that breaks the protocol, as the trial's own failure."""
+    def _give_up(self, worker_id: str, reason: str) -> None:
+        """Stop a worker; its trial waits again."""
+        worker = self.pool.workers.get(worker_id)
+        if worker is not None:
+            self.engine.stop(worker_id)
+            self._lose(worker, {"reason": reason})
+
+    def _distrust(self, worker: WorkerRecord, flight: Flight | None, reason: str) -> None:
+        """Stop a worker that breaks the protocol; its attempt ends as the trial's own failure."""
+        if flight is None:
+            self._give_up(worker.worker_id, reason)
+            return
         self.engine.stop(worker.worker_id)
         del self._flights[worker.worker_id]
         self.desk.record(
@@ -280,25 +304,25 @@ class Dispatcher:
         )
         self.pool.lose(worker.worker_id, {"reason": reason})
 
-    def quarantine(self, attempts: Mapping[str, str]) -> None:
-        """Quarantine all attempts involved; workers that still run one are stopped."""
-        self.desk.record(*quarantine_entries(self.desk, attempts))
+    def quarantine(self, attempts: Mapping[str, str], found_by: str = "a report") -> None:
+        """Quarantine all attempts involved; workers that still run one are stopped first."""
+        self.desk.record(*quarantine_entries(self.desk, attempts, found_by))
         for worker_id, flight in tuple(self._flights.items()):
             if flight.record.attempt in attempts:
                 self.engine.stop(worker_id)
                 del self._flights[worker_id]
                 self.pool.lose(worker_id, {"reason": attempts[flight.record.attempt]})
+        self.desk.set_aside_quarantined()
 
     def _watch(self) -> None:
         """Give up workers that fell silent, and stop attempts that used up their reservation."""
         for worker in self.pool.silent():
             self.engine.stop(worker.worker_id)
-            silence = self.desk.now() - worker.heard_at
-            self._lose(worker, {"reason": f"no sign of life for {silence:.0f} s"})
+            reason = f"no sign of life for {self.desk.now() - worker.heard_at:.0f} s"
+            self._lose(worker, {"reason": reason})
         for worker_id, flight in tuple(self._flights.items()):
-            record = flight.record
-            if overdue(record, self.desk.now()):
-                limit = f"it reached the limit of {record.started.reserved_seconds:g} s"
+            if overdue(flight.record, self.desk.now()):
+                limit = f"it reached the limit of {flight.record.started.reserved_seconds:g} s"
                 self._distrust(self.pool.workers[worker_id], flight, limit)
 
     def _settle_open(self) -> None:
@@ -309,14 +333,3 @@ class Dispatcher:
         }
         self._flights.clear()
         settle_leftovers(self.desk, "the coordinator stopped", heard)
-
-    def _set_aside(self, worker_id: str, kind: str, said: object, reason: str) -> None:
-        """Keep a message that changes nothing as evidence; signs of life are not worth keeping."""
-        if kind in {"alive", "lost", "stopped"}:
-            return
-        entry = {
-            "worker_id": worker_id,
-            "message": f"{kind}: {said}"[:EVIDENCE_CHARACTERS],
-            "reason": reason,
-        }
-        self.desk.record((Kind.MESSAGE_SET_ASIDE, entry))

@@ -1,7 +1,7 @@
 """The workers of one run: started, admitted or refused, missed, replaced.
 
-A worker gets an order only after its measured identity equals the frozen one in every field and it
-has answered a challenge (S4). What it trains is decided by `dispatch`.
+A worker gets an order only once it has passed the door (S4). What it trains is decided by
+`dispatch`.
 """
 
 import secrets
@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from parcel_assets.core.errors import IdentityError, NoWorkerError
-from parcel_assets.core.identity import Difference, first_difference_of, identity_digest
+from parcel_assets.core.identity import Difference, identity_digest
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.ports import Engine, Message
 from parcel_assets.steps.dispatch_desk import Desk
+from parcel_assets.steps.dispatch_door import Door, Visit
 from parcel_assets.steps.dispatch_settle import LEASE_SECONDS
-from parcel_assets.steps.worker import PARTS, challenge_digest
 
 START_SECONDS = 120.0  # until it is ready: the import of a training library may be slow
-CHALLENGE_ROWS = 4  # per part
 
 
 @dataclass(slots=True)
@@ -29,8 +28,12 @@ class WorkerRecord:
     worker_id: str
     heard_at: float
     stage: str = "starting"
-    identity: Mapping[str, str] | None = None
-    answer: str = ""
+    visit: Visit | None = None
+
+    @property
+    def admitted(self) -> bool:
+        """Whether it has passed the door."""
+        return self.stage not in {"starting", "challenged", "loading"}
 
 
 class Pool:
@@ -47,9 +50,8 @@ class Pool:
         self._desk = desk
         self._engine = engine
         self._size = size
-        self._draw = draw
+        self._door = Door(desk, draw)
         self._setup: Path | None = None
-        self._pixels = desk.pixels()
         self._count = 0
         self._lost_in_a_row = 0
         self._refused: Difference | None = None
@@ -80,58 +82,58 @@ class Pool:
         """Note that workers get somewhere: only losses without progress add up."""
         self._lost_in_a_row = 0
 
-    def hear(self, worker_id: str, message: Message) -> None:
-        """Take in a message on the way to the first order."""
+    def hear(self, worker_id: str, message: Message) -> bool:
+        """Take in a message on the way to the first order; say whether it was its turn."""
         worker = self.workers[worker_id]
-        kind = message["kind"]
-        if kind == "hello" and worker.stage == "starting":
-            self._challenge(worker, message)
-        elif kind == "answer" and worker.stage == "challenged":
-            self._admit(worker, message)
-        elif kind == "ready" and worker.stage == "loading":
-            worker.stage = "idle"
+        match message["kind"], worker.stage:
+            case "alive", _:
+                return True
+            case "hello", "starting":
+                self._challenge(worker, message)
+            case "answer", "challenged":
+                self._load(worker, message)
+            case "ready", "loading":
+                self._admit(worker, message)
+            case _:
+                return False
+        return True
 
     def _challenge(self, worker: WorkerRecord, message: Message) -> None:
-        measured = message.get("identity")
-        found = {str(k): str(v) for k, v in measured.items()} if isinstance(measured, dict) else {}
-        expected = self._desk.state.identity
-        assert expected is not None, "the identity is frozen before workers start"
-        difference = first_difference_of(expected, found)
-        if difference is not None:
-            self._refuse(worker, difference)
+        visit = self._door.examine(message)
+        if isinstance(visit, Difference):
+            self.refuse(worker, visit)
             return
-        rows = {
-            part: [self._draw(len(self._pixels[part])) for _ in range(CHALLENGE_ROWS)]
-            for part in PARTS
-        }
-        worker.stage, worker.identity = "challenged", found
-        worker.answer = challenge_digest(self._pixels, rows)
-        self._engine.send(worker.worker_id, {"kind": "challenge", "rows": rows})
+        worker.stage, worker.visit = "challenged", visit
+        self._engine.send(worker.worker_id, visit.challenge)
 
-    def _admit(self, worker: WorkerRecord, message: Message) -> None:
-        answer = str(message.get("digest"))
-        if answer != worker.answer:
-            cause = "it does not hold the photos that it says it loaded"
-            self._refuse(worker, Difference("challenge", answer[:8], worker.answer[:8], cause))
+    def _load(self, worker: WorkerRecord, message: Message) -> None:
+        assert worker.visit is not None
+        difference = self._door.judge_answer(worker.visit, message)
+        if difference is not None:
+            self.refuse(worker, difference)
             return
         worker.stage = "loading"
-        assert worker.identity is not None
-        entry = {"worker_id": worker.worker_id, "identity": identity_digest(worker.identity)}
+
+    def _admit(self, worker: WorkerRecord, message: Message) -> None:
+        assert worker.visit is not None
+        difference = self._door.judge_ready(worker.visit, message)
+        if difference is not None:
+            self.refuse(worker, difference)
+            return
+        worker.stage = "idle"
+        entry = {
+            "worker_id": worker.worker_id,
+            "identity": identity_digest(worker.visit.identity),
+        }
         self._desk.record((Kind.WORKER_ADMITTED, entry))
 
-    def _refuse(self, worker: WorkerRecord, difference: Difference) -> None:
+    def refuse(self, worker: WorkerRecord, difference: Difference) -> None:
         """Turn a worker away; raises IdentityError once nobody is left."""
         self._engine.stop(worker.worker_id)
         del self.workers[worker.worker_id]
         self._size -= 1
         self._refused = difference
-        entry = {
-            "worker_id": worker.worker_id,
-            "field": difference.field,
-            "found": difference.found,
-            "expected": difference.expected,
-            "cause": difference.cause,
-        }
+        entry = difference.document(worker.worker_id)
         self._desk.record((Kind.WORKER_REFUSED, entry))
         self._desk.ports.notify("worker_refused", entry)
         if self._size == 0:

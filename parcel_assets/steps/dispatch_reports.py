@@ -11,11 +11,11 @@ from parcel_assets.core.attempts import AttemptRecord
 from parcel_assets.core.codec import digest_bytes
 from parcel_assets.core.errors import CheckpointError, ReportError, StorageError
 from parcel_assets.core.ledger import Kind
-from parcel_assets.core.lineage import checkpoint_clash
+from parcel_assets.core.lineage_clash import chain_clash, checkpoint_clash, prefix_clash
 from parcel_assets.core.messages import CheckpointMessage, FinishedMessage, MilestoneMessage
 from parcel_assets.core.search_rules import check_report, resume_points, verdict_of
 from parcel_assets.core.trial import AttemptState, CheckpointSaved, MilestoneReported, Verdict
-from parcel_assets.steps.dispatch_desk import Desk, read_checkpoint_file
+from parcel_assets.steps.dispatch_desk import Desk
 from parcel_assets.steps.dispatch_settle import Entry, end_entry
 
 
@@ -58,6 +58,7 @@ def take_milestone(desk: Desk, record: AttemptRecord, said: MilestoneMessage) ->
         threshold=threshold,
         verdict=verdict,
         reason=reason,
+        file=said.file,
     )
     entries: list[Entry] = [(Kind.MILESTONE_REPORTED, report.document())]
     if verdict == Verdict.STOP:
@@ -71,6 +72,10 @@ def take_milestone(desk: Desk, record: AttemptRecord, said: MilestoneMessage) ->
 
 def take_checkpoint(desk: Desk, record: AttemptRecord, said: CheckpointMessage) -> None:
     """Record a checkpoint whose file and lineage are what its worker says."""
+    path = desk.attempt_file(record, said.file)
+    found = desk.reader.file(path)
+    if found is None:
+        raise _doubt(record, f"checkpoint {said.file} is not below the prefix")
     saved = CheckpointSaved(
         attempt=record.attempt,
         subject=record.subject,
@@ -78,11 +83,8 @@ def take_checkpoint(desk: Desk, record: AttemptRecord, said: CheckpointMessage) 
         file=said.file,
         checkpoint=said.checkpoint,
         parent_checkpoint=said.parent or None,
+        payload=found.payload,
     )
-    path = desk.attempt_file(record, said.file)
-    if not path.is_file():
-        raise _doubt(record, f"checkpoint {said.file} is not below the prefix")
-    found = read_checkpoint_file(path)
     clash = checkpoint_clash(desk.state, record, saved, found.lineage or {})
     if clash:
         raise _clash(record, clash)
@@ -102,18 +104,20 @@ def take_finish(desk: Desk, record: AttemptRecord, said: FinishedMessage) -> Non
         )
     content = _bytes_of(desk, record, said.file, said.model)
     model = desk.ports.store.put(content, ".safetensors")
-    desk.record(end_entry(desk, record, AttemptState.COMPLETED, step=said.step, model=model))
+    state, step = AttemptState.COMPLETED, said.step
+    desk.record(end_entry(desk, record, state, step=step, model=model, model_file=said.file))
 
 
 def resume_of(desk: Desk, subject: str) -> dict[str, Any] | None:
     """Return the best checkpoint of a trial that verifies on disk now, or None to start afresh."""
-    for record, saved in resume_points(desk.plan, desk.state, subject):
+    state = desk.state
+    for record, saved in resume_points(desk.plan, state, subject):
+        content = desk.reader.content(record)
+        found = content.files.get(saved.file)
+        if found is None or prefix_clash(state, record, content) or chain_clash(state, record):
+            continue  # what does not agree is quarantined when its batch closes
         path = desk.attempt_file(record, saved.file)
-        found = read_checkpoint_file(path) if path.is_file() else None
-        if found is None or found.digest != saved.checkpoint:
-            continue
-        if not checkpoint_clash(desk.state, record, saved, found.lineage or {}):
-            return {"file": str(path), "checkpoint": saved.checkpoint, "step": saved.step}
+        return {"file": str(path), "checkpoint": saved.checkpoint, "step": saved.step}
     return None
 
 

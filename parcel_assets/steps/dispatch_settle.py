@@ -23,6 +23,7 @@ def end_entry(
     own_failure: bool = False,
     charged_seconds: float | None = None,
     model: str | None = None,
+    model_file: str = "",
 ) -> Entry:
     """Return the settlement of an attempt that ends now."""
     charge = settled_charge(record, desk.now()) if charged_seconds is None else charged_seconds
@@ -36,6 +37,7 @@ def end_entry(
         reason=reason,
         own_failure=own_failure,
         model=model,
+        model_file=model_file,
     )
     return Kind.ATTEMPT_ENDED, ended.document()
 
@@ -51,7 +53,7 @@ def expiry_entry(desk: Desk, record: AttemptRecord, reason: str, last_message_at
     return end_entry(desk, record, AttemptState.EXPIRED, reason=reason, charged_seconds=charge)
 
 
-def quarantine_entries(desk: Desk, attempts: Mapping[str, str]) -> list[Entry]:
+def quarantine_entries(desk: Desk, attempts: Mapping[str, str], found_by: str) -> list[Entry]:
     """Return what quarantines attempts, given as attempt -> reason; open ones are settled too."""
     entries: list[Entry] = []
     for name, reason in attempts.items():
@@ -60,13 +62,16 @@ def quarantine_entries(desk: Desk, attempts: Mapping[str, str]) -> list[Entry]:
             continue
         if record.ended is None:
             entries.append(end_entry(desk, record, AttemptState.QUARANTINED, reason=reason))
-        body = {"attempt": name, "subject": record.subject, "reason": reason}
+        body = {"attempt": name, "subject": record.subject, "reason": reason, "found_by": found_by}
         entries.append((Kind.ATTEMPT_QUARANTINED, body))
     return entries
 
 
 def settle_leftovers(desk: Desk, reason: str, heard_at: Mapping[str, float] | None = None) -> None:
-    """End every open attempt as lost; `heard_at` is when each worker last gave a sign of life."""
+    """End every open attempt as lost; `heard_at` is when each worker last gave a sign of life.
+
+    Prefixes that an earlier run quarantined and was killed before it moved are moved now.
+    """
     heard = heard_at or {}
     entries = [
         expiry_entry(desk, record, reason, heard.get(record.attempt, record.last_at))
@@ -74,3 +79,4 @@ def settle_leftovers(desk: Desk, reason: str, heard_at: Mapping[str, float] | No
     ]
     if entries:
         desk.record(*entries)
+    desk.set_aside_quarantined()

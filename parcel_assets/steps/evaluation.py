@@ -24,6 +24,7 @@ from parcel_assets.core.selection import (
 )
 from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.steps.admission import StageSession, open_stage
+from parcel_assets.steps.dispatch_repair import require_lineages
 
 
 def evaluate_final(revision: str, ports: Ports) -> Evidence:
@@ -45,6 +46,7 @@ def evaluate_final(revision: str, ports: Ports) -> Evidence:
         if opened is None or evaluated is None:
             request = final_request(chain, ports)
             if opened is None:
+                require_lineages(session)
                 _require_valid(accepted, ports, revision)
                 opened = _open(session, request)
             else:

@@ -6,37 +6,35 @@ ledger after any kill. Its evidence says how the search went; the ledger has eve
 
 from contextlib import suppress
 
-from parcel_assets.core.errors import AdmissionError, LedgerError
+from parcel_assets.core.attempts import AttemptRecord
+from parcel_assets.core.errors import AdmissionError, IdentityError, LedgerError
 from parcel_assets.core.evidence import SearchBody
-from parcel_assets.core.identity import first_difference_of
+from parcel_assets.core.identity import DATA_FIELDS, FIRST_RULES, first_difference_of, only_fields
 from parcel_assets.core.ledger import Kind
-from parcel_assets.core.lineage import chain_clash, prefix_clash
 from parcel_assets.core.ports import Ports
 from parcel_assets.core.search import fold_search
 from parcel_assets.core.search_batches import (
-    REDRAWS_MAXIMUM,
     SETTLED,
-    batch_seed,
-    batch_size,
     batches_to_close,
     cut_table,
-    fresh_configurations,
     next_batch,
     number_trials,
-    past_trials,
+    propose,
 )
 from parcel_assets.core.search_charges import Room, room_for
 from parcel_assets.core.search_rules import end_reason, next_trial
-from parcel_assets.core.space import Scalar
 from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.core.trial import Batch
 from parcel_assets.steps.admission import leased, load_chain, open_stage
 from parcel_assets.steps.dispatch_desk import Desk
+from parcel_assets.steps.dispatch_lineage import clashes_of
 from parcel_assets.steps.dispatch_loop import Dispatcher
+from parcel_assets.steps.dispatch_repair import Repair, needs_repair, replay_entries
 from parcel_assets.steps.dispatch_settle import settle_leftovers
 from parcel_assets.steps.dispatch_work import Task
 
 PROGRESS_SECONDS = 0.5
+END_OF_SEARCH = "the end of the search"
 
 
 def run_trial_batches(revision: str, ports: Ports) -> Evidence:
@@ -46,21 +44,24 @@ def run_trial_batches(revision: str, ports: Ports) -> Evidence:
     runs the search, SettingError where the machine gives way; all of them lose nothing.
     """
     with open_stage(Stage.SEARCH, revision, ports) as session:
-        if session.existing is not None:
-            return session.existing
         chain = session.chain
+        if session.existing is not None and not needs_repair(chain):
+            return session.existing
         desk = Desk(chain.plan, chain.plan_digest, session.lease, ports, chain.split)
         settle_leftovers(desk, "its coordinator was lost")
-        search = Search(desk)
-        if not search.finished():
+        work = Search(desk) if desk.state.ended is None else Repair(desk)
+        if not work.finished():
             _freeze_identity(desk)
-            budget = desk.plan.search.budget_trials
-            settled = sum(desk.state.trials_by_state.get(str(one), 0) for one in SETTLED)
-            count = max(1, min(ports.workers, budget - settled))
-            dispatcher = Dispatcher(desk, search, ports.open_engine(), count)
-            search.dispatcher = dispatcher
+            dispatcher = Dispatcher(desk, work, ports.open_engine(), _workers(desk))
+            work.dispatcher = dispatcher
             dispatcher.run()
         return session.record(search_body(desk))
+
+
+def _workers(desk: Desk) -> int:
+    """Return how many workers the slots that are not settled can use."""
+    settled = sum(desk.state.trials_by_state.get(str(one), 0) for one in SETTLED)
+    return max(1, min(desk.ports.workers, desk.plan.search.budget_trials - settled))
 
 
 def close_search(revision: str, ports: Ports, *, reason: str) -> None:
@@ -101,11 +102,18 @@ def _freeze_identity(desk: Desk) -> None:
         }
         desk.record((Kind.SEARCH_OPENED, entry))
         return
-    data = {"snapshot", "split", *(name for name in frozen if name.endswith(("_pixels", "_rows")))}
     difference = first_difference_of(
-        {name: frozen.get(name, "nothing") for name in data},
-        {name: measured.get(name, "nothing") for name in data},
+        only_fields(frozen, DATA_FIELDS), only_fields(measured, DATA_FIELDS)
     )
+    if difference is not None and difference.field == "rules":
+        raise IdentityError(
+            f"identities measured by rules {measured.get('rules', FIRST_RULES)}",
+            expected=f"rules {frozen.get('rules', FIRST_RULES)}, by which this search was opened",
+            where=f"trial_batches of {desk.revision}",
+            remedy="The package was changed in between. Finish the search with the version that "
+            "opened it, or plan a new search revision.",
+            field="rules",
+        )
     if difference is not None:
         raise AdmissionError(
             f"{difference.field} = {difference.found}",
@@ -157,32 +165,27 @@ class Search:
             space_exhausted=self._space_exhausted,
             cap_reached=cap_reached,
         )
-        if reason is not None and not self._verify_open_batches():
-            desk.record((Kind.SEARCH_ENDED, {"reason": reason}))
+        if reason is not None and not self._quarantine_clashes(END_OF_SEARCH, self._attempts()):
+            entries = replay_entries(desk)
+            desk.record(*entries, (Kind.SEARCH_ENDED, {"reason": reason}))
 
     def _close(self, batch: int) -> None:
         """Close a batch whose lineages verify; else quarantine, and its trials run again (S6)."""
-        if not self._quarantine_clashes(batch):
+        if not self._quarantine_clashes(f"the close of batch {batch}", self._attempts(batch)):
             self.desk.record((Kind.BATCH_CLOSED, {"batch": batch}))
 
-    def _verify_open_batches(self) -> bool:
-        """Verify the batches that the cap leaves unfinished; say whether anything was found."""
+    def _attempts(self, batch: int | None = None) -> list[AttemptRecord]:
+        """Return the clean attempts of a batch's trials, or of all."""
         state = self.desk.state
-        left = [batch for batch in state.batches if batch not in state.closed_batches]
-        return any(self._quarantine_clashes(batch) for batch in left)
+        trials = state.trials.values() if batch is None else state.batch_trials(batch)
+        return [record for trial in trials for record in trial.clean_attempts]
 
-    def _quarantine_clashes(self, batch: int) -> bool:
+    def _quarantine_clashes(self, found_by: str, records: list[AttemptRecord]) -> bool:
         """Compare ledger, files below the prefixes and parents; say whether they disagreed."""
-        desk = self.desk
-        clashes: dict[str, str] = {}
-        for trial in desk.state.batches[batch].trials:
-            for record in desk.state.subjects[trial.trial_id].clean_attempts:
-                clashes |= chain_clash(desk.state, record)
-                content = desk.prefix_content(record)
-                clashes |= prefix_clash(desk.state, desk.revision, record, content)
+        clashes = clashes_of(self.desk.state, self.desk.reader, records)
         if clashes:
             assert self.dispatcher is not None
-            self.dispatcher.quarantine(clashes)
+            self.dispatcher.quarantine(clashes, found_by)
         return bool(clashes)
 
     def _open(self) -> None:
@@ -190,7 +193,8 @@ class Search:
         desk = self.desk
         number = next_batch(desk.plan, desk.state)
         assert number is not None
-        configurations = self._propose(number, batch_size(desk.plan, desk.state))
+        sampler = desk.ports.sampler(desk.plan.search.sampler)
+        configurations = propose(desk.plan, desk.state, sampler, number)
         if not configurations:
             self._space_exhausted = True
             return
@@ -200,21 +204,6 @@ class Search:
             cut_table=cut_table(desk.plan, desk.state, number),
         )
         desk.record((Kind.BATCH_OPENED, batch.document()))
-
-    def _propose(self, batch: int, size: int) -> list[dict[str, Scalar]]:
-        plan, state = self.desk.plan, self.desk.state
-        sampler = self.desk.ports.sampler(plan.search.sampler)
-        past = past_trials(plan, state, batch)
-        taken: list[dict[str, Scalar]] = []
-        earlier = [one.configuration for one in past]
-        for redraw in range(REDRAWS_MAXIMUM):
-            seed = batch_seed(plan, batch, redraw)
-            missing = size - len(taken)
-            offered = sampler.propose(plan, seed=seed, past=past, count=missing)
-            taken += fresh_configurations(plan, offered, [*earlier, *taken])
-            if not offered or len(taken) >= size:
-                break
-        return taken[:size]
 
     # ---- progress -------------------------------------------------------------------------------
 

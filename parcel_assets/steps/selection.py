@@ -40,6 +40,7 @@ from parcel_assets.core.table import table_digest, table_rows, unpack_scores
 from parcel_assets.core.trial import TrialRow
 from parcel_assets.steps.admission import StageSession, open_stage
 from parcel_assets.steps.dispatch import Job, JobResult, run_jobs
+from parcel_assets.steps.dispatch_repair import require_lineages
 
 WORST_PHOTOS_MAXIMUM = 24
 SHEET_COLUMNS = 6
@@ -62,6 +63,7 @@ def rerun_selected(revision: str, ports: Ports) -> Evidence:
             return session.existing
         chain = session.chain
         require_open_revision(chain.events, Stage.RERUN, revision)
+        require_lineages(session)
         state = fold_search(chain.plan, chain.events)
         rows = table_rows(chain.plan, state)
         failures = failure_reasons(state.attempts.values())

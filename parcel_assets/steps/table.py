@@ -12,6 +12,7 @@ from parcel_assets.core.search import fold_search
 from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.core.table import table_digest, table_rows
 from parcel_assets.steps.admission import open_stage
+from parcel_assets.steps.dispatch_repair import require_lineages
 
 
 def validate_table(revision: str, ports: Ports) -> Evidence:
@@ -19,6 +20,7 @@ def validate_table(revision: str, ports: Ports) -> Evidence:
     with open_stage(Stage.TABLE, revision, ports) as session:
         if session.existing is not None:
             return session.existing
+        require_lineages(session)
         chain = session.chain
         rows = table_rows(chain.plan, fold_search(chain.plan, chain.events))
         documents = [row.document() for row in rows]

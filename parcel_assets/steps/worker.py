@@ -9,27 +9,35 @@ import hashlib
 import json
 import logging
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from parcel_assets.core.codec import digest_bytes, digest_value
+from parcel_assets.core.codec import digest_bytes, short
 from parcel_assets.core.errors import (
     CheckpointError,
+    IdentityError,
     ParcelAssetsError,
     SettingError,
     refused_by_the_system,
 )
 from parcel_assets.core.identity import identity_digest
+from parcel_assets.core.identity_data import (
+    answer_challenge,
+    challenged_pixels,
+    parts_of,
+    photo_marks,
+    pixels_digest,
+    sketch_images,
+)
 from parcel_assets.core.lineage import lineage_of, owner_of
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.plan_reader import plan_from_fields
-from parcel_assets.core.ports import Message, Pixels, Scores, Trainer, TrainingData, TrainingTask
-from parcel_assets.core.split import milestone_subset, part_data
+from parcel_assets.core.ports import Message, Scores, Trainer, TrainingData, TrainingTask
+from parcel_assets.core.split import milestone_rows, part_data, subset_digests
 from parcel_assets.core.table import pack_scores
 
 OWNER_FILE = "owner.json"
@@ -54,30 +62,6 @@ class Channel(Protocol):
     def note(self, attempt: str, step: int) -> None:
         """Remember how far the worker is, for the signs of life; raises if those have ceased."""
         ...
-
-
-def milestone_rows(plan: Plan, shipments: Sequence[str]) -> dict[int, npt.NDArray[np.int64]]:
-    """Return, by milestone, the validation rows that are scored there: a subset, at the end all."""
-    subset = milestone_subset(shipments, plan.split.key, plan.metric.milestone_fraction)
-    rows = dict.fromkeys(plan.training.milestones[:-1], subset)
-    rows[plan.training.steps] = np.arange(len(shipments), dtype=np.int64)
-    return rows
-
-
-def subset_digests(
-    photo_ids: Sequence[str], rows: Mapping[int, npt.NDArray[np.int64]]
-) -> dict[int, str]:
-    """Return, by milestone, the digest of the photo ids scored there, in order."""
-    return {step: digest_value([photo_ids[row] for row in chosen]) for step, chosen in rows.items()}
-
-
-def challenge_digest(pixels: Mapping[str, Pixels], rows: Mapping[str, Sequence[int]]) -> str:
-    """Return the digest of the pixels of some rows by part: the answer to a challenge."""
-    hasher = hashlib.sha256()
-    for part in sorted(rows):
-        for row in rows[part]:
-            hasher.update(np.ascontiguousarray(pixels[part][row]).tobytes())
-    return hasher.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,31 +93,94 @@ def serve(
     setup: Setup,
     channel: Channel,
     *,
-    measure_identity: Callable[[Mapping[str, Any], Mapping[str, str]], dict[str, str]],
+    measure_identity: Callable[[Plan, TrainingData], dict[str, str]],
     open_trainer: Callable[[], Trainer],
 ) -> None:
     """Say who this worker is, answer the challenge, and train orders until the channel ends."""
     data = setup.load()
-    identity = measure_identity(setup.plan.document(), setup.files)
-    channel.send({"kind": "hello", "identity": identity})
+    watch = PixelWatch(setup.files, data)  # first: what changes while it measures is noticed too
+    identity = measure_identity(setup.plan, data)
+    watch.measured = {part: identity.get(f"{part}_pixels.digest", "") for part in PARTS}
+    channel.send(hello(identity, data))
     challenge = channel.receive()
-    pixels = {"train": data.train.pixels, "validation": data.validation.pixels}
-    channel.send({"kind": "answer", "digest": challenge_digest(pixels, challenge["rows"])})
+    nonce, rows = str(challenge["nonce"]), challenge["rows"]
+    channel.send({"kind": "answer", "digests": answer_challenge(data, nonce=nonce, rows=rows)})
     trainer = open_trainer()
-    channel.send({"kind": "ready"})
-    worker = _Worker(setup, data, identity_digest(identity), trainer, channel)
+    images, threads = trainer.rehearse(
+        setup.plan.training, setup.plan.preprocess, challenged_pixels(data, rows)
+    )
+    channel.send({"kind": "ready", "threads": threads, "sketch": sketch_images(nonce, images)})
+    worker = _Worker(
+        setup=setup,
+        data=data,
+        watch=watch,
+        identity=identity_digest(identity),
+        trainer=trainer,
+        channel=channel,
+    )
     while True:
         message = channel.receive()
         if message["kind"] == "order":
             worker.obey(message)
 
 
+def hello(identity: Mapping[str, str], data: TrainingData) -> dict[str, Any]:
+    """Return a worker's first message: who it is, and marks that tell which photos it holds."""
+    marks = photo_marks([*data.train.photo_ids, *data.validation.photo_ids])
+    return {"kind": "hello", "identity": dict(identity), "photos": marks}
+
+
+class PixelWatch:
+    """Notices that mapped pixels changed after they were measured.
+
+    A file's inode, size and times are looked at before each report; only where they changed is the
+    whole array measured again. A change that leaves them as they were is not noticed here: the
+    rerun of the winner shows it.
+    """
+
+    def __init__(self, files: Mapping[str, str], data: TrainingData) -> None:
+        self._data = data
+        self._files = [Path(files[f"{part}_pixels"]) for part in PARTS]
+        self._signs = self._look()
+        self.measured: dict[str, str] = {}  # part -> digest of its pixels
+
+    def require_unchanged(self) -> None:
+        """Raise IdentityError where the pixels of a part are no longer those measured."""
+        signs = self._look()
+        if signs == self._signs:
+            return
+        parts = parts_of(self._data)
+        for name, digest in self.measured.items():
+            found = pixels_digest(parts[name].pixels)
+            if found != digest:
+                raise IdentityError(
+                    f"pixels {short(found)}",
+                    expected=f"pixels {short(digest)}, with which the worker was admitted",
+                    where=f"{name} photos",
+                    remedy="Their file changed while it was in use. Restore it from a copy.",
+                    field=f"{name}_pixels",
+                )
+        self._signs = signs
+
+    def _look(self) -> list[tuple[int, ...]]:
+        looks = [file.stat() for file in self._files]
+        return [(one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in looks]
+
+
 class _Worker:
     def __init__(
-        self, setup: Setup, data: TrainingData, identity: str, trainer: Trainer, channel: Channel
+        self,
+        *,
+        setup: Setup,
+        data: TrainingData,
+        watch: PixelWatch,
+        identity: str,
+        trainer: Trainer,
+        channel: Channel,
     ) -> None:
         self.setup = setup
         self.data = data
+        self.watch = watch
         self.identity = identity
         self.trainer = trainer
         self.channel = channel
@@ -145,6 +192,8 @@ class _Worker:
         attempt = _Attempt(self, order)
         try:
             attempt.train()
+        except IdentityError as error:
+            attempt.say("failed", category="identity", error=error.as_fields())
         except SettingError as error:
             attempt.say("failed", category="setting", error=error.as_fields())
         except OSError as error:
@@ -183,6 +232,7 @@ class _Attempt:
     def train(self) -> None:
         """Train to the end or to the stop that the coordinator asks for."""
         self._require_own_prefix()
+        self.worker.watch.require_unchanged()
         plan = self.worker.setup.plan
         if self.resume_from is not None:
             self._require_own_checkpoint(self.resume_from)
@@ -197,6 +247,7 @@ class _Attempt:
         model = self.prefix / MODEL_FILE
         self.worker.channel.note(self.name, self.step)
         self.step = self.worker.trainer.train(task, self.worker.data, self, model)
+        self.worker.watch.require_unchanged()
         if self.stopped:
             self.say("stopped")
         else:
@@ -234,6 +285,8 @@ class _Attempt:
     def at_milestone(self, step: int, photos_seen: int, scores: Scores) -> bool:
         """Report the scores and wait for the verdict."""
         self.step = step
+        self._require_own_prefix()
+        self.worker.watch.require_unchanged()
         content = pack_scores(scores)
         name = f"scores-{step}.f4"
         (self.prefix / name).write_bytes(content)
@@ -253,6 +306,8 @@ class _Attempt:
     def at_checkpoint(self, step: int, save: Callable[[Path, Mapping[str, str]], None]) -> None:
         """Save a checkpoint below the prefix, its lineage inside, and report it."""
         self.step = step
+        self._require_own_prefix()
+        self.worker.watch.require_unchanged()
         name = f"checkpoint-{step}.safetensors"
         lineage = lineage_of(
             revision=self.worker.setup.revision,

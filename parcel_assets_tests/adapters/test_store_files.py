@@ -1,6 +1,7 @@
 """The file store: objects appear whole or not at all, and no prefix has two owners."""
 
 import errno
+import json
 import os
 import stat
 import threading
@@ -154,3 +155,93 @@ def test_an_anchor_that_does_not_read_is_refused(store: FileStore, tmp_path: Pat
     path.write_text("{")
     with pytest.raises(StorageError, match="no anchor"):
         store.anchors("spring")
+
+
+def test_a_prefix_below_a_link_or_under_one_is_taken(store: FileStore, tmp_path: Path) -> None:
+    first = store.claim_prefix("r/parcel-01/1", {"attempt": "a"})
+    (first.parents[1] / "parcel-02").symlink_to(first.parent)  # one folder under two names
+    with pytest.raises(StorageError, match="taken by"):
+        store.claim_prefix("r/parcel-02/2", {"attempt": "b"})
+    assert not (first.parent / "2").exists()
+    (first.parent / "3").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(StorageError, match="taken by"):
+        store.claim_prefix("r/parcel-01/3", {"attempt": "c"})
+
+
+def test_a_folder_that_is_there_already_is_not_claimed(store: FileStore) -> None:
+    store.prefix_path("r/parcel-01/1").mkdir(parents=True)
+    with pytest.raises(StorageError, match="an unknown owner"):
+        store.claim_prefix("r/parcel-01/1", {"attempt": "a"})
+
+
+def test_prefixes_never_differ_by_case_alone(store: FileStore) -> None:
+    # on a file system that does not tell cases apart they would be one folder
+    with pytest.raises(StorageError, match="small letters"):
+        store.claim_prefix("r/Parcel-01/1", {"attempt": "a"})
+
+
+def test_a_kill_between_folder_and_marker_leaves_no_folder(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        store.claim_prefix("r/parcel-01/1", {"attempt": "a"})
+    monkeypatch.undo()
+    assert not store.prefix_path("r/parcel-01/1").exists()
+    store.claim_prefix("r/parcel-01/1", {"attempt": "b"})
+
+
+def test_a_prefix_in_doubt_is_kept_elsewhere_with_a_note(store: FileStore, tmp_path: Path) -> None:
+    folder = store.claim_prefix("r/parcel-01/1", {"attempt": "a"})
+    (folder / "checkpoint").write_bytes(b"evidence")
+    kept = store.set_aside("r/parcel-01/1", {"reason": "a clash"})
+    assert not folder.exists()
+    assert kept == tmp_path / "store" / "quarantine" / "r" / "parcel-01" / "1"
+    assert (kept / "checkpoint").read_bytes() == b"evidence"
+    note = kept.with_suffix(".json")
+    assert json.loads(note.read_bytes()) == {"reason": "a clash"}
+    assert store.set_aside("r/parcel-01/1", {"reason": "another"}) == kept, "asked again"
+    assert json.loads(note.read_bytes()) == {"reason": "a clash"}
+
+
+def test_a_prefix_in_doubt_that_was_never_made_has_its_note(store: FileStore) -> None:
+    kept = store.set_aside("r/parcel-01/1", {"reason": "a clash"})
+    assert not kept.exists()
+    assert kept.with_suffix(".json").exists()
+
+
+@pytest.mark.parametrize("moment", ["before the move", "before the note"])
+def test_setting_aside_goes_on_after_a_kill(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    folder = store.claim_prefix("r/parcel-01/1", {"attempt": "a"})
+    renames: list[Path] = []
+    real = Path.rename
+
+    def killed(path: Path, target: Path) -> Path:
+        renames.append(path)
+        if len(renames) == (1 if moment == "before the note" else 2):
+            raise KeyboardInterrupt
+        return real(path, target)
+
+    monkeypatch.setattr(Path, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        store.set_aside("r/parcel-01/1", {"reason": "a clash"})
+    monkeypatch.undo()
+    kept = store.set_aside("r/parcel-01/1", {"reason": "a clash"})
+    assert not folder.exists()
+    assert (kept / "owner.json").exists()
+    assert kept.with_suffix(".json").exists()
+
+
+def test_a_prefix_that_is_a_link_moves_as_a_link(store: FileStore) -> None:
+    other = store.claim_prefix("r/parcel-01/1", {"attempt": "a"})
+    link = store.prefix_path("r/parcel-02/1")
+    link.parent.mkdir()
+    link.symlink_to(other)
+    kept = store.set_aside("r/parcel-02/1", {"reason": "a clash"})
+    assert kept.is_symlink()
+    assert (other / "owner.json").exists()

@@ -77,6 +77,7 @@ class Story:
         purpose: str = "search",
         prefix: str = "",
         resume: tuple[int, str] | None = None,
+        training: str = "",
     ) -> str:
         subject = trial if isinstance(trial, str) else trial_id_of(trial)
         name = f"{subject}/{attempt}"
@@ -91,6 +92,7 @@ class Story:
             reserved_seconds=30.0,
             resume_step=resume[0] if resume else 0,
             parent_checkpoint=resume[1] if resume else None,
+            training=training,
         )
         return name
 
@@ -101,6 +103,8 @@ class Story:
         cost: float | None,
         scores: str = "",
         verdict: tuple[str, str] = ("continue", ""),
+        *,
+        file: str = "",
     ) -> None:
         self.tell(
             Kind.MILESTONE_REPORTED,
@@ -114,10 +118,18 @@ class Story:
             threshold=None if cost is None else 0.5,
             verdict=verdict[0],
             reason=verdict[1],
+            file=file,
         )
 
     def checkpoint(
-        self, attempt: str, step: int, name: str, parent: str | None = None, file: str = ""
+        self,
+        attempt: str,
+        step: int,
+        name: str,
+        parent: str | None = None,
+        *,
+        file: str = "",
+        payload: str = "",
     ) -> None:
         self.tell(
             Kind.CHECKPOINT_SAVED,
@@ -127,6 +139,7 @@ class Story:
             file=file or f"checkpoint-{step}.safetensors",
             checkpoint=name,
             parent_checkpoint=parent,
+            payload=payload,
         )
 
     def end(
@@ -137,6 +150,8 @@ class Story:
         step: int = 10,
         charged: float = 5.0,
         own: bool = False,
+        model: str | None = None,
+        model_file: str = "",
     ) -> None:
         record = self.state.attempts[attempt]
         self.tell(
@@ -148,7 +163,8 @@ class Story:
             step=step,
             charged_seconds=charged,
             own_failure=own,
-            model="m" * 64 if state == "completed" else None,
+            model=(model or f"model of {attempt}") if state == "completed" else None,
+            model_file=model_file,
         )
 
     def quarantine(self, attempt: str) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from parcel_assets.core.identity import FIELDS, first_difference_of
 
-EXPECTED = {name: f"{name} as frozen" for name in FIELDS} | {"train_photos": "2400"}
+EXPECTED = {name: f"{name} as frozen" for name in FIELDS} | {"archive.photos": "2400"}
 
 
 def test_an_equal_identity_has_no_difference() -> None:
@@ -30,7 +30,8 @@ def test_a_missing_and_an_unknown_field_are_differences() -> None:
 
 
 def test_a_newer_archive_is_told_by_its_photos() -> None:
-    other = EXPECTED | {"train_photos": "2414", "train_pixels": "x", "split": "y"}
+    other = EXPECTED | {"archive.photos": "2414", "train_pixels": "x", "split": "y"}
     found = first_difference_of(EXPECTED, other)
     assert found is not None
-    assert found.cause == "this worker reads an archive with 14 photos more, a newer one"
+    assert found.cause == "this worker reads an archive with 14 newer photos"
+    assert found.others == ("split", "train_pixels")

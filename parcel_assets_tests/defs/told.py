@@ -49,6 +49,7 @@ def run_assets(
     *,
     checks: bool = True,
     stand_in: str | None = None,
+    revision: str = REVISION,
 ) -> dg.ExecuteInProcessResult:
     """Materialize assets for the told revision, with or without their checks.
 
@@ -67,7 +68,7 @@ def run_assets(
     )
     return definitions.resolve_job_def("told").execute_in_process(
         instance=instance,
-        partition_key=REVISION,
+        partition_key=revision,
         raise_on_error=False,
         run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
     )

@@ -18,8 +18,18 @@ from parcel_assets.core.evidence import ArrayPart, SearchBody, SnapshotBody, Spl
 from parcel_assets.core.final import FinalRequest, judge_holdout
 from parcel_assets.core.holdout import holdout_digest, holdout_keys
 from parcel_assets.core.ledger import Kind, Lease
+from parcel_assets.core.lineage import owner_of
 from parcel_assets.core.plan import Plan
-from parcel_assets.core.ports import Ledger, PartData, Pixels, Ports, Scores, Sealed, Vault
+from parcel_assets.core.ports import (
+    Ledger,
+    PartData,
+    Pixels,
+    Ports,
+    Scores,
+    Sealed,
+    Store,
+    Vault,
+)
 from parcel_assets.core.snapshot import Label, label_rows
 from parcel_assets.core.split import part_data
 from parcel_assets.core.stage import Evidence, Record, Stage
@@ -150,7 +160,9 @@ class Desk:
             attempt = f"{job.subject}#1"
             if attempt not in self.trained:
                 self.trained.append(attempt)
-                ledger.append(lease, attempt_events(job.subject, job.purpose, attempt))
+                entries = attempt_events(job.subject, job.purpose, attempt)
+                claim_prefixes(given["ports"].store, lease.revision, entries)
+                ledger.append(lease, entries)
             results[job.subject] = self._result(job, attempt, place, scores.astype(np.float32))
         return results
 
@@ -246,7 +258,9 @@ def make_desk(
         ports.ledger.append(lease, [(Kind.PLAN_FROZEN, entry)])
         desk.record(lease, Stage.SNAPSHOT, snapshot_body(drawn["train"][0]))
         desk.record(lease, Stage.SPLIT, split_body(desk, lease, drawn))
-        ports.ledger.append(lease, search_events(desk))
+        entries = search_events(desk)
+        claim_prefixes(ports.store, lease.revision, entries)
+        ports.ledger.append(lease, entries)
         if until == Stage.SEARCH:
             head = ports.ledger.events(revision)[-1].digest
             desk.record(lease, Stage.SEARCH, search_body(plan, head))
@@ -437,6 +451,18 @@ def search_events(desk: Desk) -> list[tuple[Kind, dict[str, Any]]]:
     return events + closing
 
 
+def claim_prefixes(
+    store: Store, revision: str, entries: Sequence[tuple[Kind, dict[str, Any]]]
+) -> None:
+    """Give each attempt that is started the prefix that it would have had, with its folder."""
+    for kind, body in entries:
+        if kind == Kind.ATTEMPT_STARTED:
+            body["prefix"] = f"{revision}/{body['attempt'].replace('#', '-')}"
+            if not store.prefix_path(body["prefix"]).exists():  # a new ledger over an old store
+                owner = owner_of(revision, body["attempt"], body["subject"])
+                store.claim_prefix(body["prefix"], owner)
+
+
 def attempt_events(
     subject: str,
     purpose: Any,
@@ -451,7 +477,7 @@ def attempt_events(
         purpose=purpose,
         worker_id="w1",
         fence=1,
-        prefix=f"search-a/{attempt}",
+        prefix="",
         reserved_seconds=60.0,
     )
     ended = AttemptEnded(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from parcel_assets.core.attempts import AttemptRecord
-from parcel_assets.core.errors import HoldError, IdentityError, LeaseHeldError, SettingError
+from parcel_assets.core.errors import HoldError, LeaseHeldError, SettingError
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.standing import HOLD, standing_of
 from parcel_assets.core.trial import AttemptState, TrialState, trial_seed
@@ -154,43 +154,6 @@ def test_a_second_coordinator_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LeaseHeldError):
         world.search()
     assert process.wait(60) == 0
-
-
-@pytest.mark.parametrize("field", ["split", "preprocessing", "metric", "code", "packages"])
-def test_a_worker_that_differs_in_a_field_is_refused_before_a_slot_is_spent(
-    tmp_path: Path, field: str
-) -> None:
-    world = make_world(tmp_path)
-    measure = world.ports().measure_identity
-    with pytest.raises(IdentityError) as refused:
-        world.search(identity=lambda plan, files: measure(plan, files) | {field: "other"})
-    assert refused.value.facts["field"] == field
-    events = world.ledger.events(REVISION)
-    turned_away = [event.body for event in events if event.kind == Kind.WORKER_REFUSED]
-    assert [body["field"] for body in turned_away] == [field, field]
-    assert turned_away[0]["cause"]
-    assert world.state().started == 0
-
-
-def test_a_worker_with_one_other_pixel_is_refused(tmp_path: Path) -> None:
-    world = make_world(tmp_path)
-    files = []
-    measure = world.ports().measure_identity
-
-    def measure_then_change(plan: object, paths: dict[str, str]) -> dict[str, str]:
-        identity = measure(plan, paths)  # type: ignore[arg-type]
-        path = Path(paths["train_pixels"])
-        path.chmod(0o644)
-        content = bytearray(path.read_bytes())
-        content[-1] ^= 1
-        path.write_bytes(content)
-        files.append(path)
-        return identity
-
-    with pytest.raises(IdentityError) as refused:
-        world.search(workers=1, identity=measure_then_change)
-    assert refused.value.facts["field"] == "train_pixels"
-    assert world.state().started == 0
 
 
 def test_a_trial_whose_scores_are_not_numbers_fails_and_never_ranks(tmp_path: Path) -> None:
