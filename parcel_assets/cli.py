@@ -12,6 +12,7 @@ from parcel_assets.cli_ledger import ledger_app
 from parcel_assets.cli_packet import packet_app
 from parcel_assets.cli_plan import plan_app, snapshot_app
 from parcel_assets.cli_run import close, decide, run, status
+from parcel_assets.cli_simulate import simulate_gates
 
 app = typer.Typer(
     cls=RefusingGroup,
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.add_typer(snapshot_app, name="snapshot")
 app.add_typer(plan_app, name="plan")
 app.add_typer(packet_app, name="packet")
+app.command(name="simulate-gates")(simulate_gates)
 app.add_typer(ledger_app, name="ledger")
 app.command()(demo)
 app.command()(sample)
@@ -50,6 +52,10 @@ def options(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Trials that run at once (PARCEL_ASSETS_WORKERS).")
     ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Where workers run: local, ray, ray:HOST:PORT (PARCEL_ASSETS_ENGINE)."),
+    ] = None,
     *,
     debug: Annotated[bool, typer.Option("--debug", help="Show stack traces.")] = False,
     version: Annotated[
@@ -59,4 +65,5 @@ def options(
 ) -> None:
     """Take the options that every command shares."""
     _ = version
-    OPTIONS.data, OPTIONS.workers, OPTIONS.debug, OPTIONS.json = data, workers, debug, False
+    OPTIONS.data, OPTIONS.workers, OPTIONS.engine = data, workers, engine
+    OPTIONS.debug, OPTIONS.json = debug, False

@@ -37,12 +37,13 @@ class Options:
 
     data: str | None = None
     workers: int | None = None
+    engine: str | None = None
     debug: bool = False
     json: bool = False
 
     def settings(self) -> Settings:
         """Return the settings under these options."""
-        return Settings.read(data=self.data, workers=self.workers)
+        return Settings.read(data=self.data, workers=self.workers, engine=self.engine)
 
 
 OPTIONS = Options()

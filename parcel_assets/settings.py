@@ -5,6 +5,7 @@ file also turns off every library's telemetry, before any of them is imported.
 """
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ TELEMETRY_OFF = {
     "DAGSTER_DISABLE_TELEMETRY": "1",
     "GX_ANALYTICS_ENABLED": "false",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "^",  # it prints nothing into what a command prints
     "ORT_DISABLE_TELEMETRY": "1",
     "DO_NOT_TRACK": "1",
 }
@@ -32,6 +34,8 @@ class Settings:
 
     data: Path
     workers: int
+    engine: str  # local, ray, or ray:HOST:PORT
+    accelerators_per_worker: float
     ledger_url: str
     plans: Path
     archives: Path
@@ -51,6 +55,7 @@ class Settings:
         *,
         data: Path | str | None = None,
         workers: int | None = None,
+        engine: str | None = None,
     ) -> Self:
         """Return the settings of an environment; arguments win over variables.
 
@@ -65,6 +70,8 @@ class Settings:
         return cls(
             data=root,
             workers=workers if workers is not None else _workers(env),
+            engine=_engine(engine or env.get("PARCEL_ASSETS_ENGINE") or "local"),
+            accelerators_per_worker=_accelerators(env),
             ledger_url=env.get("PARCEL_ASSETS_LEDGER_URL") or f"sqlite:///{root / 'ledger.sqlite'}",
             plans=folder("plans"),
             archives=folder("archives"),
@@ -83,6 +90,8 @@ class Settings:
         return {
             "PARCEL_ASSETS_DATA": str(self.data),
             "PARCEL_ASSETS_WORKERS": str(self.workers),
+            "PARCEL_ASSETS_ENGINE": self.engine,
+            "PARCEL_ASSETS_ACCELERATORS_PER_WORKER": f"{self.accelerators_per_worker:g}",
             "DAGSTER_HOME": str(self.dagster_home),
         }
 
@@ -93,6 +102,32 @@ def _usual_data_folder() -> Path:
     if not (here / "plans").is_dir() and (checkout / "plans").is_dir():
         return checkout
     return here
+
+
+def _engine(text: str) -> str:
+    if text not in {"local", "ray"} and not re.fullmatch(r"ray:[A-Za-z0-9_.-]+:\d{1,5}", text):
+        hint = " (ray:// is Ray Client's form: its workers outlive a killed coordinator.)"
+        raise SettingError(
+            repr(text),
+            expected="local, ray (a cluster of its own on this machine) or ray:HOST:PORT (the "
+            "address of a cluster that this host is a node of)",
+            where="PARCEL_ASSETS_ENGINE",
+            remedy="Name one of these, or unset it: local."
+            + (hint if text.startswith("ray://") else ""),
+        )
+    return text
+
+
+def _accelerators(env: Mapping[str, str]) -> float:
+    text = env.get("PARCEL_ASSETS_ACCELERATORS_PER_WORKER") or "0"
+    if not re.fullmatch(r"0?\.\d+|\d+(\.0)?", text):  # Ray takes fractions below one only
+        raise SettingError(
+            repr(text),
+            expected="a whole number of accelerators, or a fraction below one such as 0.25",
+            where="PARCEL_ASSETS_ACCELERATORS_PER_WORKER",
+            remedy="Set it to what one worker needs on Ray, or unset it: 0.",
+        )
+    return float(text)
 
 
 def _workers(env: Mapping[str, str]) -> int:

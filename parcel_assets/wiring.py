@@ -5,6 +5,7 @@ code location and the command line) costs no torch, no Great Expectations and no
 search may answer is no setting: that stands in the plan.
 """
 
+import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +16,7 @@ from parcel_assets.adapters import plan_folder
 from parcel_assets.adapters.archive_watch import TableRules, archive_version, look_at_archive
 from parcel_assets.adapters.ledger_sql_owner import host_name, process_lives, process_start
 from parcel_assets.adapters.plan_folder import PlanFile, write_pin, write_text
+from parcel_assets.core.errors import SettingError
 from parcel_assets.core.plan import Plan, SnapshotPlan
 from parcel_assets.core.ports import (
     ArchiveSource,
@@ -32,7 +34,7 @@ from parcel_assets.core.ports import (
     TrainingData,
     Vault,
 )
-from parcel_assets.core.sketch import ArchiveSketch, sketch_archive
+from parcel_assets.core.sketch import ArchiveSketch, LabelTable, sketch_archive
 from parcel_assets.settings import REPOSITORY, Settings
 
 __all__ = [
@@ -56,6 +58,7 @@ __all__ = [
     "plan_file_of",
     "process_lives",
     "process_start",
+    "read_labels",
     "shipped_plan",
     "sketch_folder",
     "write_pin",
@@ -140,9 +143,30 @@ def open_trainer() -> Trainer:
 
 
 def _engine(settings: Settings) -> Engine:
-    from parcel_assets.adapters.engine_local import LocalEngine
+    if settings.engine == "local":
+        from parcel_assets.adapters.engine_local import LocalEngine
 
-    return LocalEngine(settings.logs)
+        return LocalEngine(settings.logs)
+    _require_ray()
+    from parcel_assets.adapters.engine_cluster import OWN
+    from parcel_assets.adapters.engine_ray import RayEngine
+
+    return RayEngine(
+        settings.logs,
+        address=settings.engine.partition(":")[2] or OWN,
+        workers=settings.workers,
+        accelerators=settings.accelerators_per_worker,
+    )
+
+
+def _require_ray() -> None:
+    if importlib.util.find_spec("ray") is None:
+        raise SettingError(
+            "no Ray in this environment",
+            expected="the extra `ray` of parcel_assets",
+            where="PARCEL_ASSETS_ENGINE",
+            remedy="pip install 'parcel_assets[ray]', or set PARCEL_ASSETS_ENGINE=local.",
+        )
 
 
 def _sampler(name: str) -> Sampler:
@@ -246,6 +270,13 @@ def sketch_folder(folder: Path, table: str | None = None) -> ArchiveSketch:
     from parcel_assets.adapters.archive_table import read_label_table
 
     return sketch_archive(read_label_table(folder, table))
+
+
+def read_labels(folder: Path, table: str) -> LabelTable:
+    """Return an archive's label table as text, whatever its columns are called."""
+    from parcel_assets.adapters.archive_table import read_label_table
+
+    return read_label_table(folder, table)
 
 
 def draw_sample(

@@ -50,7 +50,7 @@ def protocol() -> None:
     say("hello", identity={"code": "none"})
     for text in sys.stdin:
         if json.loads(text)["kind"] == "challenge":
-            say("answer", digest="0" * 64)
+            say("answer", digests={"train": ["0" * 64]})
             say("ready")
 
 

@@ -33,6 +33,41 @@ def test_a_child_process_reads_the_same_settings(tmp_path: Path) -> None:
     assert Settings.read(settings.environment()) == settings
 
 
+@pytest.mark.parametrize("engine", ["local", "ray", "ray:head-1.depot:6379", "ray:192.0.2.7:6379"])
+def test_an_engine_is_chosen_by_variable_or_argument_and_told_to_children(
+    tmp_path: Path, engine: str
+) -> None:
+    chosen = Settings.read({"PARCEL_ASSETS_ENGINE": engine}, data=tmp_path)
+    assert chosen.engine == engine
+    assert Settings.read({"PARCEL_ASSETS_ENGINE": "ray"}, data=tmp_path, engine=engine) == chosen
+    assert Settings.read(chosen.environment()) == chosen
+
+
+@pytest.mark.parametrize(
+    "engine", ["Ray", "ray:auto", "ray://head:10001", "ray:", "ray:h", "slurm"]
+)
+def test_an_engine_that_is_none_is_refused(engine: str) -> None:
+    with pytest.raises(SettingError, match="ray:HOST:PORT"):
+        Settings.read({"PARCEL_ASSETS_ENGINE": engine})
+
+
+@pytest.mark.parametrize("share", ["-1", "half", "1.5", "nan", "1e3"])
+def test_a_share_of_an_accelerator_that_is_none_is_refused(share: str) -> None:
+    name = "PARCEL_ASSETS_ACCELERATORS_PER_WORKER"
+    with pytest.raises(SettingError, match=name):
+        Settings.read({name: share})
+    assert Settings.read({name: "0.25"}).accelerators_per_worker == 0.25
+
+
+def test_without_ray_the_refusal_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    ports = open_ports(Settings.read({}, data=tmp_path, engine="ray"))
+    with pytest.raises(SettingError, match=r"pip install 'parcel_assets\[ray\]'"):
+        ports.open_engine()
+
+
 @pytest.mark.parametrize("workers", ["0", "-1", "two", "1.5"])
 def test_a_number_of_workers_that_is_none_is_refused(workers: str) -> None:
     with pytest.raises(SettingError, match="PARCEL_ASSETS_WORKERS"):

@@ -12,6 +12,7 @@ import importlib.util
 import os
 import platform
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -149,9 +150,8 @@ def _packages(network: str) -> dict[str, str]:
         name = _plain_name(waiting.pop())
         if name in found:
             continue
-        try:
-            distribution = importlib.metadata.distribution(name)
-        except importlib.metadata.PackageNotFoundError:
+        distribution = _installed(name)
+        if distribution is None:
             # of what is required, only what is installed can be imported
             if name in {_plain_name(one) for one in PACKAGES}:
                 found[name] = "absent"
@@ -160,6 +160,16 @@ def _packages(network: str) -> dict[str, str]:
         required = (one for one in distribution.requires or () if "extra ==" not in one)
         waiting += [match.group() for one in required if (match := _NAME.match(one))]
     return dict(sorted(found.items()))
+
+
+def _installed(name: str) -> importlib.metadata.Distribution | None:
+    """Return an installed package; copies that another package carries within it do not count.
+
+    Ray puts its own on the path when it is imported, as a coordinator on Ray does and no worker.
+    """
+    path = [one for one in sys.path if not (Path(one).parent / "__init__.py").exists()]
+    found = importlib.metadata.distributions(name=name, path=path)
+    return next(iter(found), None)
 
 
 def _packages_of_network(network: str) -> list[str]:

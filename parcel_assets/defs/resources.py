@@ -27,10 +27,18 @@ class ParcelAssets(dg.ConfigurableResource):  # type: ignore[type-arg]  # it pro
         ge=0,
         description="Trials that run at once. 0: PARCEL_ASSETS_WORKERS, else up to 2.",
     )
+    engine: str = Field(
+        default="",
+        description="Where workers run: local, ray, ray:HOST:PORT. Empty: PARCEL_ASSETS_ENGINE.",
+    )
 
     def settings(self) -> Settings:
         """Return the settings; raises SettingError where a variable is wrong."""
-        return Settings.read(data=self.data_folder or None, workers=self.workers or None)
+        return Settings.read(
+            data=self.data_folder or None,
+            workers=self.workers or None,
+            engine=self.engine or None,
+        )
 
     def open(self, notify: Listener | None = None) -> Ports:
         """Return the ports; progress goes to `notify` and to everyone who is listening."""

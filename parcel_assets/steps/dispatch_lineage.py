@@ -79,6 +79,8 @@ class PrefixReader:
             found = read_found_file(path.read_bytes())
         except FileNotFoundError:
             return None
+        except PermissionError:
+            return FoundFile("", link_to="a file that may not be read")
         if seen.changed < (time.time() - SETTLED_SECONDS) * 1e9:
             self._known[path] = (seen, found)
         return found

@@ -11,6 +11,7 @@ from parcel_assets.adapters.checkpoint_safetensors import read_checkpoint
 from parcel_assets.adapters.network_weights import load_network
 from parcel_assets.adapters.trainer_lightning import LightningTrainer
 from parcel_assets.core.errors import CheckpointError, TrainingError
+from parcel_assets.core.identity_data import planned_images, same_sketch, sketch_images
 from parcel_assets.core.ports import Trainer, TrainingTask
 from parcel_assets_tests.adapters.training_helpers import (
     DATA,
@@ -21,6 +22,7 @@ from parcel_assets_tests.adapters.training_helpers import (
     StopNowError,
     task,
 )
+from parcel_assets_tests.core.plans import plan as make_plan
 
 OWN = f"{HERE}:OwnNetwork"
 
@@ -260,3 +262,15 @@ def test_a_knob_out_of_bounds_is_named(
 ) -> None:
     with pytest.raises(TrainingError, match=f"{next(iter(knob))} = "):
         train(trainer, task(knob), tmp_path)
+
+
+def test_a_rehearsal_shows_the_plans_images_and_the_threads_in_force() -> None:
+    plan = make_plan(preprocess__mean=(0.4, 0.5, 0.6))
+    pixels = np.random.default_rng(1).integers(0, 256, (6, 64, 64, 3)).astype(np.uint8)
+    images, threads = LightningTrainer().rehearse(plan.training, plan.preprocess, pixels)
+    assert threads == torch.get_num_threads() == plan.training.threads_per_trial
+    expected = sketch_images("nonce", planned_images(plan.preprocess, pixels))
+    assert same_sketch(sketch_images("nonce", images), expected, images[0].size)
+    other = plan.preprocess.model_copy(update={"mean": (0.4, 0.5, 0.601)})
+    unlike = sketch_images("nonce", planned_images(other, pixels))
+    assert not same_sketch(unlike, expected, images[0].size)

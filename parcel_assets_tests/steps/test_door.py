@@ -193,6 +193,25 @@ def test_without_the_comparison_of_its_fields_that_worker_gets_in(
     assert isinstance(visitors.come(tmp_path / "two", change), Visit)
 
 
+@pytest.mark.parametrize("field", FIELDS)
+def test_every_field_is_compared_and_nothing_else_stands_in_for_it(
+    visitors: Visitors, monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
+    frozen = visitors.desk.state.identity or {}
+    said = {"kind": "hello", "identity": frozen | {f"{field}.item": "other"}}
+    found = visitors.door.examine(said)
+    assert isinstance(found, Difference)
+    assert (found.field, found.others) == (field, ())
+    monkeypatch.setattr(
+        dispatch_door,
+        "first_difference_of",
+        lambda expected, seen, *_: first_difference_of(
+            expected, {name: text for name, text in seen.items() if name in expected}
+        ),
+    )
+    assert isinstance(visitors.door.examine(said), Visit), "it gets in where it is not compared"
+
+
 def test_every_field_of_an_identity_has_a_worker_above_that_differs_in_it() -> None:
     tried = {field for field, _ in (DATA_CHANGES | PROCESS_CHANGES).values()}
     tried |= {"code", "packages", "image"}

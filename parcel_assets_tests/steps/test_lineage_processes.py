@@ -22,6 +22,7 @@ from parcel_assets.core.table import table_rows
 from parcel_assets.core.trial import AttemptState, trial_seed
 from parcel_assets.steps import dispatch_pool
 from parcel_assets.steps.admission import load_chain
+from parcel_assets.steps.dispatch import Job, run_jobs
 from parcel_assets.steps.table import validate_table
 from parcel_assets_tests.fake_training import read_weights, saver
 from parcel_assets_tests.search_world import REVISION, World, small_plan
@@ -259,6 +260,29 @@ def test_what_is_found_after_the_search_holds_until_its_replay_changes_nothing(
     assert table.body["table_digest"] == undisturbed.table_digest()
 
 
+def test_a_kill_between_the_ledger_and_the_move_is_made_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(tmp_path)
+    world.search(workers=2)
+    plant_late(world)
+    ports = replace(world.ports(), validator=FakeValidator())
+
+    def killed(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(world.store, "set_aside", killed)
+    with pytest.raises(KeyboardInterrupt):
+        validate_table(REVISION, ports)
+    monkeypatch.undo()
+    assert quarantined(world) == {VICTIM, THIEF}
+    assert prefix_of(world, world.state().attempts[VICTIM]).exists()
+    world.search(workers=2)
+    for name in (VICTIM, THIEF):
+        require_set_aside(world, world.state().attempts[name])
+    assert world.state().lineage_faults == ()
+
+
 def test_where_the_replay_changes_a_decision_the_hold_stays(tmp_path: Path) -> None:
     world = make_world(tmp_path)
     faults = lie(world, "untraced", ORDERS["the thief first"])
@@ -288,11 +312,12 @@ def test_what_is_found_at_the_searchs_end_is_replayed_before_it(
     undisturbed: World, tmp_path: Path
 ) -> None:
     world = make_world(tmp_path)
-    planted = []
+    planted: list[str] = []
 
     def plant_once(_kind: str, facts: Mapping[str, Any]) -> None:
         if facts.get("batch") == 3 and not planted:
-            planted.append(plant_late(world))
+            plant_late(world)
+            planted.append(VICTIM)
 
     world.search(workers=2, notify=plant_once, faults={"step_seconds": 0.1})
     found = {body["attempt"]: body["found_by"] for body in bodies(world, Kind.ATTEMPT_QUARANTINED)}
@@ -300,6 +325,26 @@ def test_what_is_found_at_the_searchs_end_is_replayed_before_it(
     kinds = [event.kind for event in world.ledger.events(REVISION)]
     assert kinds.index(Kind.CONTAMINATION_REPLAYED) < kinds.index(Kind.SEARCH_ENDED)
     require_undisturbed(world, undisturbed)
+
+
+def test_a_rerun_that_holds_a_trials_checkpoint_puts_both_in_doubt(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    world.search(workers=2)
+    plan, ports = world.plan(), world.ports()
+    trial = world.state().trials[1].trial
+    assert trial is not None
+    jobs = [Job("rerun/parcel-01/own", "rerun", trial.configuration, trial.seed)]
+    split = load_chain(REVISION, ports).split
+    lease = world.ledger.acquire(REVISION, "test")
+    run_jobs(jobs, plan=plan, lease=lease, ports=ports, split=split, workers=1)
+    attempts = world.state().attempts
+    rerun = attempts["rerun/parcel-01/own/1"]
+    assert quarantined(world) == set(), "its own weights are its trial's"
+    copied(world, rerun, attempts[THIEF])
+    results = run_jobs(jobs, plan=plan, lease=lease, ports=ports, split=split, workers=1)
+    assert quarantined(world) == {rerun.attempt, THIEF}
+    assert results["rerun/parcel-01/own"].attempt == "rerun/parcel-01/own/2"
+    assert world.state().lineage_faults != (), "the trial's batch had closed"
 
 
 # ---- a worker that sleeps past its lease and wakes -----------------------------------------------

@@ -114,6 +114,11 @@ def anothers_attempt(engine: TalkativeEngine) -> Said:
     return [] if found is None else [(found[0], report(found[1]))]
 
 
+def own_secret_for_anothers_attempt(engine: TalkativeEngine) -> Said:
+    found = last_of(engine, mine=True)
+    return [] if found is None else [(found[0], report(found[1], attempt="parcel-99/1"))]
+
+
 def settled_attempt(engine: TalkativeEngine) -> Said:
     """A worker repeats the secret of its first attempt, long settled."""
     own = [(one, order) for one, order in engine.orders if one in engine.workers]
@@ -142,8 +147,8 @@ def before_admission(engine: TalkativeEngine) -> Said:
 @pytest.mark.parametrize(
     "adds",
     [
-        forged_token, anothers_attempt, settled_attempt, second_hello, unknown_kind, never_started,
-        before_admission,
+        forged_token, own_secret_for_anothers_attempt, anothers_attempt, settled_attempt,
+        second_hello, unknown_kind, never_started, before_admission,
     ],
 )  # fmt: skip
 def test_it_changes_nothing_and_is_kept_as_evidence(
