@@ -24,6 +24,7 @@ from parcel_assets.adapters.ledger_sql_schema import (
     events,
     holdout_keys,
     holdout_openings,
+    tranches,
 )
 from parcel_assets.core.codec import canonical_json
 from parcel_assets.core.errors import (
@@ -195,12 +196,58 @@ class SqlLedger:
         rows = connection.execute(query.where(assignments.c.archive == archive))
         return {str(shipment): str(part) for shipment, part in rows}
 
-    def assign(self, lease: Lease, archive: str, parts: Mapping[str, str]) -> None:
-        """Add shipments to the register; raises SplitError if one is there under another part."""
+    def tranches(self, archive: str) -> Mapping[str, int]:
+        """Return shipment id -> tranche of all holdout shipments that were ever dealt to one."""
+        return self._read(lambda connection: self._dealt(connection, archive))
+
+    def _dealt(self, connection: sa.Connection, archive: str) -> dict[str, int]:
+        query = sa.select(tranches.c.shipment_id, tranches.c.tranche)
+        rows = connection.execute(query.where(tranches.c.archive == archive))
+        return {str(shipment): int(tranche) for shipment, tranche in rows}
+
+    def assign(
+        self,
+        lease: Lease,
+        archive: str,
+        parts: Mapping[str, str],
+        dealt: Mapping[str, int] | None = None,
+    ) -> None:
+        """Add shipments to the register, and holdout shipments to their tranches, in one step.
+
+        Raises SplitError, changing nothing, if one is there under another part or tranche.
+        """
+
+        def enter(connection: sa.Connection) -> None:
+            self._assign(connection, lease, archive, parts)
+            self._deal(connection, lease, archive, dealt or {})
+
         try:
-            self._write(lease, lambda one: self._assign(one, lease, archive, parts))
+            self._write(lease, enter)
         except IntegrityError:  # another revision assigned the same between our look and insert
-            self._write(lease, lambda one: self._assign(one, lease, archive, parts))
+            self._write(lease, enter)
+
+    def _deal(
+        self, connection: sa.Connection, lease: Lease, archive: str, dealt: Mapping[str, int]
+    ) -> None:
+        if not dealt:
+            return
+        known = self._dealt(connection, archive)
+        moved = sorted(one for one, number in dealt.items() if known.get(one, number) != number)
+        if moved:
+            raise SplitError(
+                f"shipment {moved[0]} in tranche {dealt[moved[0]]} ({len(moved)} such)",
+                expected=f"tranche {known[moved[0]]}, as first dealt",
+                where=f"tranche register of {archive}",
+                remedy="Another search dealt them meanwhile: materialize the split again.",
+                shipments=moved[:20],
+            )
+        fresh = [
+            {"archive": archive, "shipment_id": s, "tranche": n, "revision": lease.revision}
+            for s, n in sorted(dealt.items())
+            if s not in known
+        ]
+        if fresh:
+            connection.execute(sa.insert(tranches), fresh)
 
     def _assign(
         self, connection: sa.Connection, lease: Lease, archive: str, parts: Mapping[str, str]

@@ -35,6 +35,7 @@ from parcel_assets.core.packet import (
     TRIALS_FILE,
     evidence_file,
     read_json,
+    reuse_words,
 )
 from parcel_assets.core.stage import Stage
 
@@ -69,6 +70,7 @@ def banner(packet: Packet) -> Markup:
             f"{packet.verdict['evidence_level_means']}.",
             class_="soft small",
         ),
+        tag("p", reused) if (reused := reuse_words(packet.final)) else None,
         class_=f"verdict {style}",
         role="status",
     )

@@ -278,7 +278,9 @@ def _slices(files: Files) -> dict[str, Any]:
 
 def _final(files: Files) -> dict[str, Any]:
     path = evidence_file(Stage.FINAL)
-    keys = ("outcome", "sentence", "evidence_level", "predictions_digest", "reused_shipments")
+    keys = ["outcome", "sentence", "evidence_level", "predictions_digest", "reused_shipments"]
+    if read_json(files, path)["body"]["reused_shipments"]:
+        keys.append("reused_times")  # a packet without reuse has no word of it
     return {
         **{key: fact(files, path, "body", key) for key in (*keys, "disposition")},
         "result": fact(files, path, "body", "result"),
@@ -289,6 +291,21 @@ def _final(files: Files) -> dict[str, Any]:
 def _serving(files: Files) -> dict[str, Any]:
     estimate = read_json(files, SERVING_FILE)
     return {key: fact(files, SERVING_FILE, key) for key in estimate}
+
+
+def reuse_words(final: Mapping[str, Any]) -> str:
+    """Return what a final result must say where its holdout was looked at before, else nothing.
+
+    `final` is the body of the evidence.
+    """
+    if not final["reused_shipments"]:
+        return ""
+    times = final.get("reused_times", 1)
+    return (
+        f"Diagnostic only: {final['reused_shipments']} shipments of this holdout were reused, "
+        f"{times} {'time' if times == 1 else 'times'}, after earlier searches had opened them. The "
+        "best of several searches on one holdout looks better than it is."
+    )
 
 
 # ---- the verdict --------------------------------------------------------------------------------

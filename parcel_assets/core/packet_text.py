@@ -15,10 +15,13 @@ from parcel_assets.core.packet import (
     SUMS_FILE,
     VERDICT_FILE,
     Files,
+    body_of,
     key_fingerprint,
     read_json,
+    reuse_words,
 )
 from parcel_assets.core.snapshot import SnapshotBody
+from parcel_assets.core.stage import Stage
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run such a cell
 CROISSANT = "http://mlcommons.org/croissant/1.0"
@@ -134,6 +137,7 @@ def model_card(files: Files, verdict: Mapping[str, Any], purpose: str) -> bytes:
             f"{page['final']['sentence']['value']} Evidence level {verdict['evidence_level']}: "
             f"{verdict['evidence_level_means']}."
         ),
+        *_reuse_lines(files),
         "",
         "## Input",
         "",
@@ -153,6 +157,11 @@ def model_card(files: Files, verdict: Mapping[str, Any], purpose: str) -> bytes:
             "",
         ]
     return "\n".join(lines).encode()
+
+
+def _reuse_lines(files: Files) -> list[str]:
+    words = reuse_words(body_of(files, Stage.FINAL))
+    return ["", words] if words else []
 
 
 def _card_facts(page: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:

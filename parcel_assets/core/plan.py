@@ -28,6 +28,7 @@ from parcel_assets.core.space import (
 
 REVISION_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 BUILT_IN_NETWORK = "cnn"
+TRANCHES_MAXIMUM = 20  # each must be large enough to judge a model by itself
 BUILT_IN_KNOBS = (
     "learning_rate",
     "width",
@@ -110,6 +111,12 @@ class SplitPlan(Section):
     train: Fraction = 0.5
     validation: Fraction = 0.3
     holdout: Fraction = 0.2
+    # how many tranches the holdout is dealt to, one for each search; without it the whole holdout
+    # is this search's. Left out where absent, so that a plan without tranches keeps its digest
+    holdout_tranches: Annotated[
+        Annotated[int, Field(ge=1, le=TRANCHES_MAXIMUM)] | None,
+        Field(exclude_if=lambda tranches: tranches is None),
+    ] = None
     minimum: tuple[MinimumSupport, ...] = ()
 
     @model_validator(mode="after")
@@ -221,6 +228,8 @@ class FinalPlan(Section):
     target_cost_per_1000: PositiveFloat
     minimum_shipments: PositiveInt = 100
     minimum_damaged_photos: PositiveInt = 30
+    # judge on shipments that an earlier search opened; the packet says how often they were used
+    allow_spent: Annotated[bool, Field(exclude_if=lambda allowed: not allowed)] = False
 
 
 class WorkerPlan(Section):
@@ -307,6 +316,11 @@ class Plan(Section):
             faults.append(
                 f"pruning.keep_fractions has {len(self.pruning.keep_fractions)} values, expected "
                 f"one for each milestone before the last ({len(self.training.milestones) - 1})"
+            )
+        if self.final.allow_spent and self.split.holdout_tranches is not None:
+            faults.append(
+                "final.allow_spent with split.holdout_tranches: a tranche holds no spent shipment; "
+                "leave one of them out"
             )
         if self.search_seconds_maximum < self.search.trial_seconds_maximum:
             faults.append(

@@ -103,6 +103,17 @@ class LedgerContract:
         }
         assert ledger.assignments("harbour") == {}
 
+    def test_a_shipment_stays_in_the_tranche_it_was_dealt_to(
+        self, ledger: Ledger, lease: Lease
+    ) -> None:
+        ledger.assign(lease, "depot", {"0001": "holdout", "0002": "holdout"}, {"0001": 1})
+        ledger.assign(lease, "depot", {"0003": "holdout"}, {"0001": 1, "0003": 2})
+        with pytest.raises(SplitError):
+            ledger.assign(lease, "depot", {"0004": "holdout"}, {"0004": 1, "0003": 1})
+        assert ledger.tranches("depot") == {"0001": 1, "0003": 2}
+        assert "0004" not in ledger.assignments("depot")
+        assert ledger.tranches("harbour") == {}
+
     def test_a_holdout_opens_once_for_one_revision(self, ledger: Ledger, lease: Lease) -> None:
         event = ledger.open_holdout(lease, {"holdout_digest": "h"}, ["k1", "k2"])
         assert ledger.events("spring")[-1] == event
