@@ -196,6 +196,7 @@ def _rerun(evidence: Evidence, _ports: Ports) -> Metadata:
 def _slices(evidence: Evidence, ports: Ports) -> Metadata:
     body = SliceBody.model_validate(evidence.body)
     names = ("name", "measure", "candidate", "reference", "difference", "lower", "upper", "margin")
+    names += ("harm_chance_adjusted", "shrunken_difference")
     words = [
         {
             "name": one["name"],
