@@ -263,7 +263,7 @@ def test_a_broken_dagster_storage_is_told_in_words(data: Path) -> None:
 def test_a_damaged_revision_does_not_hide_the_others(data: Path) -> None:
     hold_in_ledger(data)
     with sqlite3.connect(data / "ledger.sqlite") as connection:
-        connection.execute("DROP TRIGGER events_no_update")
+        connection.execute("DROP TRIGGER events_keeps_words")
         connection.execute("UPDATE events SET body = '{}' WHERE sequence = 2")
     (listed,) = call_json("status")["revisions"]
     assert (listed["revision"], listed["state"]) == (REVISION, "damaged")
