@@ -10,7 +10,7 @@ from parcel_assets import fetch_packet, verify_packet
 from parcel_assets.cli_common import EXIT_ERROR, OPTIONS, JsonOption, print_json, print_table, say
 from parcel_assets.core.errors import PacketError
 from parcel_assets.core.evidence import PacketBody
-from parcel_assets.core.packet import reuse_words
+from parcel_assets.core.packet_text import reuse_words
 from parcel_assets.core.stage import Stage
 from parcel_assets.steps.admission import load_chain
 from parcel_assets.wiring import Settings, open_ports

@@ -18,19 +18,22 @@ from parcel_assets.adapters.ledger_sql_clock import LedgerClock
 from parcel_assets.adapters.ledger_sql_lease import LEASE_SECONDS, Leases
 from parcel_assets.adapters.ledger_sql_open import open_database, transact
 from parcel_assets.adapters.ledger_sql_record import read_record
+from parcel_assets.adapters.ledger_sql_registers import (
+    assign_parts,
+    assigned,
+    deal_tranches,
+    dealt_tranches,
+)
 from parcel_assets.adapters.ledger_sql_schema import (
     archive_versions,
-    assignments,
     events,
     holdout_keys,
     holdout_openings,
-    tranches,
 )
 from parcel_assets.core.codec import canonical_json
 from parcel_assets.core.errors import (
     HoldoutError,
     LedgerError,
-    SplitError,
     StaleFenceError,
 )
 from parcel_assets.core.ledger import (
@@ -189,21 +192,11 @@ class SqlLedger:
 
     def assignments(self, archive: str) -> Mapping[str, str]:
         """Return shipment id -> part of all shipments ever assigned in the archive."""
-        return self._read(lambda connection: self._assigned(connection, archive))
-
-    def _assigned(self, connection: sa.Connection, archive: str) -> dict[str, str]:
-        query = sa.select(assignments.c.shipment_id, assignments.c.part)
-        rows = connection.execute(query.where(assignments.c.archive == archive))
-        return {str(shipment): str(part) for shipment, part in rows}
+        return self._read(lambda connection: assigned(connection, archive))
 
     def tranches(self, archive: str) -> Mapping[str, int]:
         """Return shipment id -> tranche of all holdout shipments that were ever dealt to one."""
-        return self._read(lambda connection: self._dealt(connection, archive))
-
-    def _dealt(self, connection: sa.Connection, archive: str) -> dict[str, int]:
-        query = sa.select(tranches.c.shipment_id, tranches.c.tranche)
-        rows = connection.execute(query.where(tranches.c.archive == archive))
-        return {str(shipment): int(tranche) for shipment, tranche in rows}
+        return self._read(lambda connection: dealt_tranches(connection, archive))
 
     def assign(
         self,
@@ -218,57 +211,13 @@ class SqlLedger:
         """
 
         def enter(connection: sa.Connection) -> None:
-            self._assign(connection, lease, archive, parts)
-            self._deal(connection, lease, archive, dealt or {})
+            assign_parts(connection, lease.revision, archive, parts)
+            deal_tranches(connection, lease.revision, archive, dealt or {})
 
         try:
             self._write(lease, enter)
         except IntegrityError:  # another revision assigned the same between our look and insert
             self._write(lease, enter)
-
-    def _deal(
-        self, connection: sa.Connection, lease: Lease, archive: str, dealt: Mapping[str, int]
-    ) -> None:
-        if not dealt:
-            return
-        known = self._dealt(connection, archive)
-        moved = sorted(one for one, number in dealt.items() if known.get(one, number) != number)
-        if moved:
-            raise SplitError(
-                f"shipment {moved[0]} in tranche {dealt[moved[0]]} ({len(moved)} such)",
-                expected=f"tranche {known[moved[0]]}, as first dealt",
-                where=f"tranche register of {archive}",
-                remedy="Another search dealt them meanwhile: materialize the split again.",
-                shipments=moved[:20],
-            )
-        fresh = [
-            {"archive": archive, "shipment_id": s, "tranche": n, "revision": lease.revision}
-            for s, n in sorted(dealt.items())
-            if s not in known
-        ]
-        if fresh:
-            connection.execute(sa.insert(tranches), fresh)
-
-    def _assign(
-        self, connection: sa.Connection, lease: Lease, archive: str, parts: Mapping[str, str]
-    ) -> None:
-        known = self._assigned(connection, archive)
-        moved = sorted(s for s, part in parts.items() if known.get(s, part) != part)
-        if moved:
-            raise SplitError(
-                f"shipment {moved[0]} in part {parts[moved[0]]} ({len(moved)} such)",
-                expected=f"part {known[moved[0]]}, as first assigned",
-                where=f"assignment register of {archive}",
-                remedy="A shipment never moves to another part (D3).",
-                shipments=moved[:20],
-            )
-        fresh = [
-            {"archive": archive, "shipment_id": s, "part": part, "revision": lease.revision}
-            for s, part in sorted(parts.items())  # one order for all: two writers never deadlock
-            if s not in known
-        ]
-        if fresh:
-            connection.execute(sa.insert(assignments), fresh)
 
     def open_holdout(self, lease: Lease, body: Mapping[str, Any], keys: Sequence[str]) -> Event:
         """Append HOLDOUT_OPENED, its revision and all keys under unique keys, or change nothing."""

@@ -20,7 +20,8 @@ from parcel_assets.adapters.report_html_search import cost_chapter, search_chapt
 from parcel_assets.adapters.report_html_slices import pictures_chapter, slices_chapter
 from parcel_assets.adapters.report_html_style import STYLE
 from parcel_assets.adapters.report_html_tags import Markup, join, raw, tag
-from parcel_assets.core.packet import CROISSANT_FILE, Files, read_json, reuse_words
+from parcel_assets.core.packet import CROISSANT_FILE, Files, read_json
+from parcel_assets.core.packet_text import reuse_words
 
 # nothing may be fetched, whatever an escaped text contains
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"

@@ -35,8 +35,8 @@ from parcel_assets.core.packet import (
     TRIALS_FILE,
     evidence_file,
     read_json,
-    reuse_words,
 )
+from parcel_assets.core.packet_text import reuse_words
 from parcel_assets.core.stage import Stage
 
 WORDS = {

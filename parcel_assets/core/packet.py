@@ -293,21 +293,6 @@ def _serving(files: Files) -> dict[str, Any]:
     return {key: fact(files, SERVING_FILE, key) for key in estimate}
 
 
-def reuse_words(final: Mapping[str, Any]) -> str:
-    """Return what a final result must say where its holdout was looked at before, else nothing.
-
-    `final` is the body of the evidence.
-    """
-    if not final["reused_shipments"]:
-        return ""
-    times = final.get("reused_times", 1)
-    return (
-        f"Diagnostic only: {final['reused_shipments']} shipments of this holdout were reused, "
-        f"{times} {'time' if times == 1 else 'times'}, after earlier searches had opened them. The "
-        "best of several searches on one holdout looks better than it is."
-    )
-
-
 # ---- the verdict --------------------------------------------------------------------------------
 
 

@@ -18,7 +18,6 @@ from parcel_assets.core.packet import (
     body_of,
     key_fingerprint,
     read_json,
-    reuse_words,
 )
 from parcel_assets.core.snapshot import SnapshotBody
 from parcel_assets.core.stage import Stage
@@ -157,6 +156,21 @@ def model_card(files: Files, verdict: Mapping[str, Any], purpose: str) -> bytes:
             "",
         ]
     return "\n".join(lines).encode()
+
+
+def reuse_words(final: Mapping[str, Any]) -> str:
+    """Return what a final result must say where its holdout was looked at before, else nothing.
+
+    `final` is the body of the evidence.
+    """
+    if not final["reused_shipments"]:
+        return ""
+    times = final.get("reused_times", 1)
+    return (
+        f"Diagnostic only: {final['reused_shipments']} shipments of this holdout were reused, "
+        f"{times} {'time' if times == 1 else 'times'}, after earlier searches had opened them. The "
+        "best of several searches on one holdout looks better than it is."
+    )
 
 
 def _reuse_lines(files: Files) -> list[str]:

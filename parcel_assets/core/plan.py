@@ -28,7 +28,6 @@ from parcel_assets.core.space import (
 
 REVISION_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 BUILT_IN_NETWORK = "cnn"
-TRANCHES_MAXIMUM = 20  # each must be large enough to judge a model by itself
 BUILT_IN_KNOBS = (
     "learning_rate",
     "width",
@@ -111,12 +110,9 @@ class SplitPlan(Section):
     train: Fraction = 0.5
     validation: Fraction = 0.3
     holdout: Fraction = 0.2
-    # how many tranches the holdout is dealt to, one for each search; without it the whole holdout
-    # is this search's. Left out where absent, so that a plan without tranches keeps its digest
-    holdout_tranches: Annotated[
-        Annotated[int, Field(ge=1, le=TRANCHES_MAXIMUM)] | None,
-        Field(exclude_if=lambda tranches: tranches is None),
-    ] = None
+    # into how many tranches the holdout is dealt, one for each search; without it, it is one whole.
+    # What is left out where absent keeps the digest of plans that know nothing of it
+    holdout_tranches: int | None = Field(default=None, ge=1, le=20, exclude_if=lambda n: n is None)
     minimum: tuple[MinimumSupport, ...] = ()
 
     @model_validator(mode="after")

@@ -9,7 +9,7 @@ from parcel_assets.core.errors import (
     SplitError,
     StaleFenceError,
 )
-from parcel_assets.core.ledger import GENESIS, Kind, Lease, verify_chain
+from parcel_assets.core.ledger import CLOSED_BY_OPENING, GENESIS, Kind, Lease, verify_chain
 from parcel_assets.core.ledger_audit import read_chain
 from parcel_assets.core.ports import Ledger
 
@@ -134,8 +134,13 @@ class LedgerContract:
 
     def test_after_the_opening_no_trial_is_accepted(self, ledger: Ledger, lease: Lease) -> None:
         ledger.open_holdout(lease, {"holdout_digest": "h"}, ["k1"])
-        with pytest.raises(LedgerError):
-            ledger.append(lease, [(Kind.ATTEMPT_STARTED, {"attempt": "a1"})])
+        before = ledger.events("spring")
+        for kind in sorted(CLOSED_BY_OPENING):
+            body = {"attempt": "a1", "batch": 1, "step": 1}
+            with pytest.raises(LedgerError):
+                ledger.append(lease, [(kind, body)])
+        assert ledger.events("spring") == before
+        ledger.append(lease, [(Kind.HOLDOUT_EVALUATED, {}), (Kind.HOLDOUT_RELEASED, {})])
 
     def test_an_archive_version_is_new_once(self, ledger: Ledger) -> None:
         assert ledger.note_archive_version("depot", "v1", {"photos": 3})

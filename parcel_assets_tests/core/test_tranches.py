@@ -160,10 +160,10 @@ class TestTaken:
 
 
 class TestNames:
-    ROWS = [
+    ROWS = (
         {"shipment_id": "a", "pixel_digest": "1"},
         {"shipment_id": "b", "pixel_digest": "2"},
-    ]
+    )
 
     def test_the_first_opener_counts_and_the_ledger_before_receipts(self) -> None:
         receipts = [
@@ -216,7 +216,7 @@ class TestPlan:
 
     @pytest.mark.parametrize("tranches", [0, 21])
     def test_too_few_or_too_many_tranches_are_refused(self, tranches: int) -> None:
-        with pytest.raises(PlanError, match="split.holdout_tranches"):
+        with pytest.raises(PlanError, match=r"split\.holdout_tranches"):
             plan(split__holdout_tranches=tranches)
 
     def test_tranches_and_a_spent_holdout_contradict(self) -> None:
