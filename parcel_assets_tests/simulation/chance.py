@@ -94,3 +94,16 @@ class Chance:
                 reach = self.random.choice([CALLS_OF_A_RUN, CALLS_OF_A_RUN // 8])
                 found[self.random.randint(1, reach)] = fault
         return found
+
+
+class OneCrash(Chance):
+    """Nothing happens but this: the first coordinator dies at one of its moments."""
+
+    def __init__(self, moment: int) -> None:
+        super().__init__(0, [])
+        self._moment = {moment: "crash"}
+
+    def moments(self) -> dict[int, str]:
+        """Return the one moment, once."""
+        found, self._moment = self._moment, {}
+        return found

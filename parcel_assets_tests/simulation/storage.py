@@ -75,7 +75,7 @@ class Moments:
     def __init__(self, moments: dict[int, str], happen: Callable[[str, str], None]) -> None:
         self._moments = moments
         self._happen = happen
-        self._count = 0
+        self.trace: list[str] = []  # every moment that was reached
         self.dead = False
         self.disk_full = False
 
@@ -83,8 +83,8 @@ class Moments:
         """Count a moment before or after a call; nothing passes here once the process is dead."""
         if self.dead:
             raise CoordinatorKilledError
-        self._count += 1
-        fault = self._moments.get(self._count)
+        self.trace.append(place)
+        fault = self._moments.get(len(self.trace))
         if fault is not None:
             self._happen(fault, place)
 

@@ -191,6 +191,7 @@ class World:
             self.model.take(event, lease.fence)
         self.places: set[str] = set()
         self.facts: Counter[str] = Counter()
+        self.traces: list[list[str]] = []  # the moments of each coordinator
         self._runs = 0
         self._depth = 0
         self._evidence: Evidence | None = None
@@ -339,6 +340,7 @@ class _Coordinator:
             lambda fault, place: world.happen(self, fault, place),
         )
         sampler = _WatchedSampler(DISTINCT.get(world.plan_name))
+        world.traces.append(self.moments.trace)
         self.ledger = WatchedLedger(
             world.clock,
             lambda event, fence: world.model.take(event, fence, sampler.told),
