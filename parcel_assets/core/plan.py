@@ -110,8 +110,7 @@ class SplitPlan(Section):
     train: Fraction = 0.5
     validation: Fraction = 0.3
     holdout: Fraction = 0.2
-    # into how many tranches the holdout is dealt, one for each search; without it, it is one whole.
-    # What is left out where absent keeps the digest of plans that know nothing of it
+    # one for each search; left out where absent, so that a plan without them keeps its digest
     holdout_tranches: int | None = Field(default=None, ge=1, le=20, exclude_if=lambda n: n is None)
     minimum: tuple[MinimumSupport, ...] = ()
 
