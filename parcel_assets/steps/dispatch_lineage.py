@@ -96,6 +96,24 @@ def clashes_of(state: SearchState, reader: PrefixReader, records: Iterable[Attem
     return clashes
 
 
+def all_involved(
+    state: SearchState, reader: PrefixReader, attempts: Mapping[str, str]
+) -> Clash:
+    """Return attempts that are about to be quarantined, with all that their own files involve.
+
+    Once quarantined their prefixes are moved away and looked at no more.
+    """
+    involved = dict(attempts)
+    waiting = list(involved)
+    while waiting:
+        record = state.attempts[waiting.pop()]
+        found = prefix_clash(state, record, reader.content(record)) if record.clean else {}
+        new = {name: reason for name, reason in found.items() if name not in involved}
+        involved |= new
+        waiting += new
+    return involved
+
+
 def set_aside_quarantined(state: SearchState, store: Store, done: set[str]) -> None:
     """Move the prefixes of quarantined attempts away, each with a note; `done` were before."""
     for record in state.attempts.values():

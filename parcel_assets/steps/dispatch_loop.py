@@ -34,6 +34,7 @@ from parcel_assets.core.search_rules import HOLD_NO_WORKER, check_step
 from parcel_assets.core.trial import AttemptStarted, AttemptState, Verdict
 from parcel_assets.steps.dispatch_aside import Aside
 from parcel_assets.steps.dispatch_desk import Desk
+from parcel_assets.steps.dispatch_lineage import all_involved
 from parcel_assets.steps.dispatch_pool import Pool, WorkerRecord
 from parcel_assets.steps.dispatch_reports import (
     resume_of,
@@ -306,6 +307,7 @@ class Dispatcher:
 
     def quarantine(self, attempts: Mapping[str, str], found_by: str = "a report") -> None:
         """Quarantine all attempts involved; workers that still run one are stopped first."""
+        attempts = all_involved(self.desk.state, self.desk.reader, attempts)
         self.desk.record(*quarantine_entries(self.desk, attempts, found_by))
         for worker_id, flight in tuple(self._flights.items()):
             if flight.record.attempt in attempts:

@@ -1,0 +1,1 @@
+"""Cases from public trackers of tools like ours, by number, each with the right outcome."""
