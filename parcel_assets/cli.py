@@ -12,6 +12,7 @@ from parcel_assets.cli_ledger import ledger_app
 from parcel_assets.cli_packet import packet_app
 from parcel_assets.cli_plan import plan_app, snapshot_app
 from parcel_assets.cli_run import close, decide, run, status
+from parcel_assets.cli_simulate import simulate_gates
 
 app = typer.Typer(
     cls=RefusingGroup,
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.add_typer(snapshot_app, name="snapshot")
 app.add_typer(plan_app, name="plan")
 app.add_typer(packet_app, name="packet")
+app.command(name="simulate-gates")(simulate_gates)
 app.add_typer(ledger_app, name="ledger")
 app.command()(demo)
 app.command()(sample)

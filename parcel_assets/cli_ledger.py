@@ -172,8 +172,9 @@ def _asked(event: Event, kind: Kind | None, trial: str | None, attempt: str | No
 def _row(event: Event, began: float) -> tuple[Any, ...]:
     body = event.body
     of = body.get("attempt") or body.get("subject") or body.get("trial") or body.get("stage") or ""
-    rest = {name: value for name, value in body.items() if value not in {of, body.get("subject")}}
-    words = ", ".join(f"{name} {_words(value)}" for name, value in rest.items())
+    told = {of, str(body.get("subject"))}
+    rest = {n: one for n, one in body.items() if one not in (None, "", False, [], {})}
+    words = ", ".join(f"{n} {_words(one)}" for n, one in rest.items() if str(one) not in told)
     if len(words) > SHOWN_CHARACTERS:
         words = words[: SHOWN_CHARACTERS - 1] + "…"
     after = f"{event.at_seconds - began:.1f}"
@@ -185,10 +186,10 @@ def _words(value: Any) -> str:
     if isinstance(value, str) and len(value) == DIGEST_LENGTH and not value.strip(HEX):
         return short(value)
     if isinstance(value, Mapping | list):
-        return f"({len(value)})" if value else "none"
+        return f"({len(value)})"
     if isinstance(value, float):
         return f"{value:.6g}"
-    return "none" if value is None or value == "" else str(value)
+    return str(value)
 
 
 def _show_prunes(events: tuple[Event, ...]) -> None:

@@ -89,6 +89,7 @@ def plan_check(plan: PlanArgument, *, as_json: JsonOption = False) -> None:
         )
         return
     say(f"{found.revision}: no faults. Plan digest {short(found.plan.digest)}.")
+    say(f"Can its gates decide anything?  parcel-assets simulate-gates {plan}")
     if not pinned:
         say(f"Not pinned yet. Next:  parcel-assets snapshot pin {plan}", style="yellow")
 

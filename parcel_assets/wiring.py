@@ -34,7 +34,7 @@ from parcel_assets.core.ports import (
     TrainingData,
     Vault,
 )
-from parcel_assets.core.sketch import ArchiveSketch, sketch_archive
+from parcel_assets.core.sketch import ArchiveSketch, LabelTable, sketch_archive
 from parcel_assets.settings import REPOSITORY, Settings
 
 __all__ = [
@@ -58,6 +58,7 @@ __all__ = [
     "plan_file_of",
     "process_lives",
     "process_start",
+    "read_labels",
     "shipped_plan",
     "sketch_folder",
     "write_pin",
@@ -269,6 +270,13 @@ def sketch_folder(folder: Path, table: str | None = None) -> ArchiveSketch:
     from parcel_assets.adapters.archive_table import read_label_table
 
     return sketch_archive(read_label_table(folder, table))
+
+
+def read_labels(folder: Path, table: str) -> LabelTable:
+    """Return an archive's label table as text, whatever its columns are called."""
+    from parcel_assets.adapters.archive_table import read_label_table
+
+    return read_label_table(folder, table)
 
 
 def draw_sample(

@@ -48,15 +48,20 @@ class Postgres:
             self._url("postgres"), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool
         )
 
-    def _url(self, database: str) -> str:
-        return f"postgresql+psycopg://postgres@/{database}?host={self._folder}"
+    def _url(self, database: str, user: str = "postgres") -> str:
+        return f"postgresql+psycopg://{user}@/{database}?host={self._folder}"
 
-    def fresh_url(self) -> str:
-        """Return the URL of a new, empty database."""
+    def fresh_url(self, *, connections: int | None = None) -> str:
+        """Return the URL of a new, empty database, whose user may have so many connections."""
         name = f"ledger_{next(self._numbers)}"
+        user = "postgres" if connections is None else f"user_of_{name}"
         with self._engine.connect() as connection:
-            connection.exec_driver_sql(f"CREATE DATABASE {name} STRATEGY = FILE_COPY")
-        return self._url(name)
+            if connections is not None:
+                connection.exec_driver_sql(
+                    f"CREATE ROLE {user} LOGIN CONNECTION LIMIT {connections}"
+                )
+            connection.exec_driver_sql(f"CREATE DATABASE {name} OWNER {user} STRATEGY = FILE_COPY")
+        return self._url(name, user)
 
 
 @contextmanager
@@ -104,16 +109,19 @@ def keep(programs: Path, folder: Path) -> int:
         subprocess.run(
             [programs / "initdb", *made], check=True, stdout=subprocess.DEVNULL, cwd=folder, **user
         )
+        log = folder / "server.log"
         options = [word for option in SERVER_OPTIONS for word in ("-c", option)]
-        server = subprocess.Popen(
-            [programs / "postgres", "-D", data, "-k", folder, *options],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            cwd=folder,
-            **user,
-        )
+        with log.open("wb") as words:
+            server = subprocess.Popen(
+                [programs / "postgres", "-D", data, "-k", folder, *options],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=words,
+                cwd=folder,
+                **user,
+            )
         try:
-            _await(server, data / "postmaster.pid")
+            _await(server, data / "postmaster.pid", log)
             print("ready", flush=True)
             sys.stdin.read()
         finally:
@@ -140,12 +148,12 @@ def _copy_for(programs: Path, folder: Path) -> Path:
     return target / "bin"
 
 
-def _await(server: "subprocess.Popen[bytes]", status: Path) -> None:
+def _await(server: "subprocess.Popen[bytes]", status: Path, log: Path) -> None:
     """Return when the server's status file says that it is ready."""
     deadline = time.monotonic() + START_SECONDS
     while not (status.exists() and status.read_text().rstrip().endswith("ready")):
         if server.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"the PostgreSQL server did not start (exit {server.poll()})")
+            raise RuntimeError(f"the PostgreSQL server did not start: {log.read_text()}")
         time.sleep(0.02)
 
 

@@ -85,8 +85,9 @@ class World:
         self.ledger: Ledger = ledger or SqlLedger(f"sqlite:///{folder / 'ledger.db'}")
         self.store: Store = store or FileStore(folder / "store")
 
-    def freeze(self, plan: Plan, *, seed: int = 1) -> None:
+    def freeze(self, plan: Plan, *, seed: int = 1, photos: Mapping[str, int] | None = None) -> None:
         """Freeze a plan and record the evidence of snapshot and split."""
+        self.photos = dict(photos or PHOTOS)
         lease = self.ledger.acquire(self.revision, "test")
         frozen = {"plan": plan.document(), "plan_digest": plan.digest}
         self.ledger.append(lease, [(Kind.PLAN_FROZEN, frozen)])
@@ -107,7 +108,7 @@ class World:
         self.ledger.release(lease)
 
     def _snapshot(self) -> SnapshotBody:
-        total = sum(PHOTOS.values())
+        total = sum(self.photos.values())
         return SnapshotBody(
             archive="test-parcels",
             snapshot_digest=SNAPSHOT,
@@ -125,7 +126,7 @@ class World:
     def _split(self, seed: int) -> SplitBody:
         generator = np.random.default_rng(seed)
         parts, shipments = {}, {}
-        for part, photos in PHOTOS.items():
+        for part, photos in self.photos.items():
             damaged = generator.random(photos) < 0.4
             damaged[:4] = [True, False, True, False]
             pixels = generator.integers(0, 200, (photos, SIDE, SIDE, 3)).astype(np.uint8)

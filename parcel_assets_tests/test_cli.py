@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def hold_in_ledger(data: Path) -> None:
 def test_every_command_explains_itself() -> None:
     for words in ([], ["plan"], ["snapshot"], ["packet"]):
         assert "Usage" in CliRunner().invoke(app, [*words, "--help"]).output
-    for name in ("sample", "run", "status", "decide", "demo", "ui"):
+    for name in ("sample", "run", "status", "decide", "demo", "ui", "simulate-gates"):
         assert name in call("--help")
 
 
@@ -92,6 +93,25 @@ def test_wrong_usage_has_its_own_exit_code(data: Path) -> None:
     call("run", code=USAGE)
     call("plan", "chekc", "x", code=USAGE)
     call("decide", "a", "--outcome", "perhaps", code=USAGE)
+
+
+def test_a_plan_s_gates_are_simulated_before_anything_is_pinned(data: Path, tmp_path: Path) -> None:
+    archive = draw_archive(tmp_path / "photos")
+    path = tmp_path / "photos-a.toml"
+    call("plan", "new", str(archive), "--output", str(path), "--trials", "6")
+    assert f"simulate-gates {path}" in call("plan", "check", str(path))
+    words = call("simulate-gates", str(path), "--draws", "20")
+    assert "sizes from the label table labels.csv" in words
+    assert "before this plan is registered" in words
+    told = call_json("simulate-gates", str(path), "--draws", "20", "--shipments", "900")
+    assert told["sizes"]["source"] == "900 shipments, as given"
+    assert told["draws"] == 20
+    assert told["remarks"]
+    missing = tmp_path / "nowhere.toml"
+    missing.write_text(re.sub(r'location = ".*?"', 'location = "gone"', path.read_text()))
+    told = call_json("simulate-gates", str(missing), "--draws", "20")
+    assert told["sizes"]["source"].startswith("the least that the plan's")
+    assert not list(data.rglob("*.db"))
 
 
 def test_a_plan_for_an_archive_of_ones_own(data: Path, tmp_path: Path) -> None:
@@ -243,7 +263,7 @@ def test_a_broken_dagster_storage_is_told_in_words(data: Path) -> None:
 def test_a_damaged_revision_does_not_hide_the_others(data: Path) -> None:
     hold_in_ledger(data)
     with sqlite3.connect(data / "ledger.sqlite") as connection:
-        connection.execute("DROP TRIGGER events_no_update")
+        connection.execute("DROP TRIGGER events_keeps_words")
         connection.execute("UPDATE events SET body = '{}' WHERE sequence = 2")
     (listed,) = call_json("status")["revisions"]
     assert (listed["revision"], listed["state"]) == (REVISION, "damaged")

@@ -211,7 +211,7 @@ def test_a_score_edited_in_the_ledger_is_noticed(undisturbed: Path, tmp_path: Pa
     data = tmp_path / "edited"
     shutil.copytree(undisturbed, data)
     with sqlite3.connect(data / "ledger.sqlite") as connection:
-        connection.execute("DROP TRIGGER events_no_update")
+        connection.execute("DROP TRIGGER events_keeps_words")
         connection.execute(
             "UPDATE events SET body = replace(body, '\"cost_per_1000\":', '\"cost_per_1000\":1')"
             " WHERE sequence = (SELECT max(sequence) FROM events WHERE kind = 'milestone_reported')"

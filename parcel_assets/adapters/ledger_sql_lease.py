@@ -60,6 +60,8 @@ class Leases:
     def acquire(self, revision: str, purpose: str) -> Lease:
         """Return the revision's lease with a new fence; raises LeaseHeldError while one lives."""
         owner = f"{self._host}:{os.getpid()}:{uuid.uuid4().hex[:12]}"
+        # a look first: whoever only waits must not make the holder wait for the lease's row
+        transact(self._engine, lambda one: self._look(one, revision), reads_only=True)
         try:
             lease = self._take(revision, purpose, owner)
         except IntegrityError:  # another process made the row between our look and our insert
@@ -73,6 +75,11 @@ class Leases:
                 )
                 self._keeper.start()
         return lease
+
+    def _look(self, connection: sa.Connection, revision: str) -> None:
+        row = connection.execute(sa.select(leases).where(leases.c.revision == revision)).first()
+        if row is not None:
+            self._require_free(row, self._clock.now_in(connection))
 
     def _take(self, revision: str, purpose: str, owner: str) -> Lease:
         return transact(self._engine, lambda one: self._take_in(one, revision, purpose, owner))

@@ -24,7 +24,7 @@ WAIT_SECONDS = 5.0  # of which the database itself waits so long at a time
 FIRST_PAUSE_SECONDS = 0.01
 # serialization, deadlock, lock not to be had, too many connections, server starting
 _PASSING_STATES = {"40001", "40P01", "55P03", "53300", "57P03"}
-_PASSING_WORDS = ("too many clients", "starting up", "remaining connection slots")
+_PASSING_WORDS = ("too many c", "starting up", "remaining connection slots")  # clients, connections
 _POSTGRESQL = (
     f"SET lock_timeout = '{WAIT_SECONDS:.0f}s'",
     # a writer that was stopped inside a transaction must not keep others out for ever
@@ -43,8 +43,9 @@ def open_database(url: str) -> sa.Engine:
     place = url.rpartition("@")[2]  # without a user's password
     try:
         engine = _engine(url)
-        if not _patiently(lambda: _once(engine, is_current, reads_only=True)):
-            _patiently(lambda: _once(engine, lambda one: bring_up_to_date(one, place)))
+        with _disposed_if_refused(engine):
+            if not _patiently(lambda: _once(engine, is_current, reads_only=True)):
+                _patiently(lambda: _once(engine, lambda one: bring_up_to_date(one, place)))
     except (ArgumentError, DatabaseError, OSError, ModuleNotFoundError) as error:
         raise SettingError(
             f"{error.__class__.__name__}: {getattr(error, 'orig', None) or error}",
@@ -53,6 +54,15 @@ def open_database(url: str) -> sa.Engine:
             remedy="Check the ledger's URL, its folder and its rights.",
         ) from error
     return engine
+
+
+@contextmanager
+def _disposed_if_refused(engine: sa.Engine) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        engine.dispose()
+        raise
 
 
 def _engine(url: str) -> sa.Engine:

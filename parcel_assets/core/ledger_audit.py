@@ -218,15 +218,19 @@ def _refused(
 # ---- tables and anchors -------------------------------------------------------------------------
 
 
+def rule_faults(record: LedgerRecord) -> Iterator[AuditFault]:
+    """Yield the rules that somebody took from the database."""
+    for rule in record.missing_rules:
+        yield AuditFault("tables", f"no trigger {rule}", "every trigger of the schema")
+
+
 def table_faults(
     record: LedgerRecord, events: Sequence[Event], expected_keys: Iterable[str] | None
 ) -> Iterator[AuditFault]:
-    """Yield where lease, openings and keys contradict the chain, and which rules are missing.
+    """Yield where lease, openings and keys contradict the chain.
 
     `expected_keys` are those of the split's holdout; None where its evidence cannot be read.
     """
-    for rule in record.missing_rules:
-        yield AuditFault("tables", f"no trigger {rule}", "every trigger of the schema")
     starts = [event for event in events if event.kind == Kind.ATTEMPT_STARTED]
     newest = max(starts, key=lambda event: int(event.body["fence"]), default=None)
     if events and record.fence is None:

@@ -225,6 +225,7 @@ def _slices(sketch: ArchiveSketch) -> str:
             '# dimension = "damage_type"',
             f"# value = {_text(rare)}",
             '# role = "protected"',
+            '# crossed_with = { camera_class = "top" }  # only those that also have this value',
             "",
         ]
     return "\n".join(lines)

@@ -150,6 +150,10 @@ class Store(Protocol):
         """Write bytes once, atomically and read-only; return their digest."""
         ...
 
+    def put_many(self, objects: Sequence[tuple[bytes, str]]) -> tuple[str, ...]:
+        """Write several objects, given with their suffixes, at once; return their digests."""
+        ...
+
     def put_file(self, source: Path, suffix: str = "") -> str:
         """Copy a local file in; return its digest."""
         ...

@@ -244,6 +244,12 @@ def _guard(plan: Plan, state: SearchState, step: int, known: int) -> str | None:
             early, final = reports[step].cost_per_1000, state.final_cost(state.trials[number])
             if early is not None and final is not None:
                 pairs.append((early, final))
+    return guard_from_pairs(plan, pairs)
+
+
+def guard_from_pairs(plan: Plan, pairs: Sequence[tuple[float, float]]) -> str | None:
+    """Return why the warm-up's (milestone, final) costs allow no pruning; None where they do."""
+    floor = plan.pruning.minimum_rank_correlation
     correlation = rank_correlation(pairs)
     if correlation is None:
         return f"no rank correlation in {len(pairs)} completed warm-up trials"

@@ -1,13 +1,15 @@
 """Decides how much the best of many trials flatters itself: grouped bootstrap bias correction."""
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
 
 from parcel_assets.core.columns import (
+    Booleans,
+    Codes,
     Floats,
     codes_of,
     flags,
@@ -16,10 +18,7 @@ from parcel_assets.core.columns import (
     scores_of,
 )
 from parcel_assets.core.statistics import PER, Costs
-from parcel_assets.core.thresholds import GRID_POINTS, errors_by_shipment
-
-# whole numbers below this are exact in single precision
-EXACT_SINGLE_PRECISION = 2**24
+from parcel_assets.core.thresholds import GRID_POINTS, threshold_grid
 
 
 @dataclass(frozen=True)
@@ -63,34 +62,30 @@ def selection_corrected_cost(
     matrix = scores_of(scores, (-1, len(labels)))
     sizes = np.bincount(codes)
     positives = np.bincount(codes[labels], minlength=len(sizes))
-    weights = _usable_draws(sizes, positives, seed, draws)
-    left_out = weights == 0
-    single = len(sizes) * int(sizes.max()) < EXACT_SINGLE_PRECISION
-    precision: type[np.float32] | type[np.float64] = np.float32 if single else np.float64
-    drawn: NDArray[np.floating] = weights.astype(precision)
-    best = np.full(len(drawn), np.inf)
-    outside = np.zeros(len(drawn))
-    apparent = math.inf
+    weights = _usable_draws(sizes, positives, seed, draws).T
+    left_out = (weights == 0).astype(np.float64)
+    drawn = np.column_stack((np.ones(len(sizes)), weights))  # all shipments once, then each draw
+    best = np.full(drawn.shape[1], np.inf)
+    outside = np.zeros(weights.shape[1])
     for row in matrix:
-        missed, needless = errors_by_shipment(row, labels, codes, grid_points, precision)
-        apparent = min(apparent, float(_priced(costs, missed.sum(0), needless.sum(0)).min()))
-        inside = _priced(costs, drawn @ missed, drawn @ needless)
-        point = inside.argmin(axis=1)
-        value = inside[np.arange(len(drawn)), point]
+        missed, needless = _photos_by_threshold(row, labels, codes, grid_points)
+        inside = _costs_at_thresholds(missed, needless, drawn, costs)
+        point = inside.argmin(axis=0)
+        value = inside[point, np.arange(len(point))]
         better = np.flatnonzero(value < best)
         best[better] = value[better]
-        chosen = point[better]
-        errors = _priced(costs, missed[:, chosen], needless[:, chosen])
-        outside[better] = np.einsum("dg,gd->d", left_out[better], errors)
-    outside *= PER / (left_out @ sizes)
+        of_draws = better[better > 0]
+        elsewhere = _costs_at_thresholds(missed, needless, left_out[:, of_draws - 1], costs)
+        outside[of_draws - 1] = elsewhere[point[of_draws], np.arange(len(of_draws))]
+    outside *= PER / (sizes @ left_out)
     low, high = np.quantile(outside, [0.05, 0.95])
     return SelectionCorrectedCost(
-        apparent_cost_per_1000=PER * apparent / len(labels),
+        apparent_cost_per_1000=PER * float(best[0]) / len(labels),
         cost_per_1000=float(outside.mean()),
         range_low=float(low),
         range_high=float(high),
         draws=draws,
-        draws_used=len(drawn),
+        draws_used=len(outside),
         trials=len(matrix),
         shipments=len(sizes),
     )
@@ -116,8 +111,33 @@ def _usable_draws(
     return kept
 
 
-def _priced(costs: Costs, missed: NDArray[np.floating], needless: NDArray[np.floating]) -> Floats:
-    """Return the price of exact counts, so that no summation order changes a tie."""
-    return costs.missed_damage * missed.astype(np.float64) + (
-        costs.needless_review * needless.astype(np.float64)
+def _photos_by_threshold(
+    scores: Floats, labels: Booleans, codes: Codes, grid_points: int
+) -> tuple[csr_array, csr_array]:
+    """Return damaged and intact photos by (thresholds at or below their score, shipment).
+
+    One entry for each photo, so that a draw costs as much as there are photos, not as there are
+    shipments times thresholds.
+    """
+    thresholds, _ = threshold_grid(np.sort(scores), grid_points)
+    place = np.searchsorted(thresholds, scores, side="right")
+    shape = (len(thresholds) + 1, int(codes.max()) + 1)
+    damaged, intact = (
+        csr_array((np.ones(int(kind.sum())), (place[kind], codes[kind])), shape=shape)
+        for kind in (labels, ~labels)
     )
+    return damaged, intact
+
+
+def _costs_at_thresholds(
+    damaged: csr_array, intact: csr_array, weights: NDArray[Any], costs: Costs
+) -> Floats:
+    """Return costs (thresholds, draws) of shipments weighted by draw (shipments, draws).
+
+    Counts are whole numbers, so that no summation order changes a tie.
+    """
+    below_damaged = np.cumsum(damaged @ weights, axis=0)
+    below_intact = np.cumsum(intact @ weights, axis=0)
+    needless = below_intact[-1] - below_intact[:-1]
+    result: Floats = costs.missed_damage * below_damaged[:-1] + costs.needless_review * needless
+    return result

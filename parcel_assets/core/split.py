@@ -219,16 +219,21 @@ def part_data(rows: Sequence[Row], pixels: Pixels) -> PartData:
             where="part data",
             remedy="Read rows and pixels that one split evidence names; the holdout has no labels.",
         )
-    names = sorted({name for row in rows for name in row["attributes"]})
-    attributes = {name: tuple(row["attributes"].get(name, "") for row in rows) for name in names}
-    attributes[DAMAGE_DIMENSION] = tuple(row["damage_type"] or "" for row in rows)
     return PartData(
         photo_ids=tuple(row["photo_id"] for row in rows),
         shipments=tuple(row["shipment_id"] for row in rows),
         pixels=pixels,
         damaged=np.array([row["damaged"] for row in rows], dtype=np.bool_),
-        attributes=attributes,
+        attributes=labelled_attributes(rows),
     )
+
+
+def labelled_attributes(rows: Sequence[Row]) -> dict[str, tuple[str, ...]]:
+    """Return dimension -> value of each labelled row, empty where it has none."""
+    names = sorted({name for row in rows for name in row["attributes"]})
+    attributes = {name: tuple(row["attributes"].get(name, "") for row in rows) for name in names}
+    attributes[DAMAGE_DIMENSION] = tuple(row["damage_type"] or "" for row in rows)
+    return attributes
 
 
 def milestone_subset(shipments: Sequence[str], key: str, fraction: float) -> npt.NDArray[np.int64]:

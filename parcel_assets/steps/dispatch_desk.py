@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from parcel_assets.core.attempts import AttemptRecord
+from parcel_assets.core.codec import digest_bytes
 from parcel_assets.core.columns import shipment_codes
 from parcel_assets.core.errors import CheckpointError, SplitError
 from parcel_assets.core.evidence import SplitBody
-from parcel_assets.core.ledger import Kind, Lease
+from parcel_assets.core.ledger import Event, Kind, Lease
 from parcel_assets.core.lineage import is_below_prefix
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.ports import Ports, TrainingData
@@ -28,6 +29,8 @@ from parcel_assets.core.table import unpack_scores
 from parcel_assets.core.thresholds import choose_threshold, review_decisions
 from parcel_assets.steps.dispatch_lineage import PrefixReader, set_aside_quarantined
 from parcel_assets.steps.worker import PARTS, Setup
+
+Entry = tuple[Kind, Mapping[str, Any]]
 
 
 @dataclass(slots=True)
@@ -41,11 +44,14 @@ class Desk:
     split: SplitBody
     state: SearchState = field(init=False)
     labels: "Labels" = field(init=False)
+    _sequence: int = field(init=False, default=0)  # of the newest event, noted ones included
+    _noted: list[Entry] = field(init=False, default_factory=list)
+    _kept: list[tuple[bytes, str]] = field(init=False, default_factory=list)
     reader: PrefixReader = field(init=False)
     _set_aside: set[str] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
-        self.state = fold_search(self.plan, self.ports.ledger.events(self.revision))
+        self._read_ledger()
         self.reader = PrefixReader(self.ports.store)
         rows = self.ports.store.get_document(self.split.parts["validation"].rows)
         self.labels = Labels(self.plan, rows)
@@ -55,10 +61,47 @@ class Desk:
         """The search revision."""
         return self.lease.revision
 
-    def record(self, *entries: tuple[Kind, Mapping[str, Any]]) -> None:
-        """Append events durably, in one transaction, and fold them."""
-        for event in self.ports.ledger.append(self.lease, entries):
-            self.state.apply(event)
+    def record(self, *entries: Entry) -> None:
+        """Append events durably, with all that was noted before them, and fold them."""
+        self.note(*entries)
+        self.flush()
+
+    def note(self, *entries: Entry) -> None:
+        """Fold events now and append them with the next flush; until then nobody acts on them."""
+        now = self.now()
+        for kind, body in entries:
+            self._sequence += 1
+            self.state.apply(Event(self.revision, self._sequence, now, kind, body, "", ""))
+        self._noted += entries
+
+    def keep(self, content: bytes, suffix: str) -> str:
+        """Return the digest of an object that the next flush stores before it appends events."""
+        self._kept.append((content, suffix))
+        return digest_bytes(content)
+
+    def flush(self) -> None:
+        """Make durable what was kept and noted: objects first, then events in one transaction.
+
+        Where that is refused, the state goes back to what the ledger says.
+        """
+        noted, kept = self._noted, self._kept
+        self._noted, self._kept = [], []
+        if not noted:
+            return
+        try:
+            self.ports.store.put_many(kept)
+            events = self.ports.ledger.append(self.lease, noted)
+        except BaseException:
+            self._read_ledger()
+            raise
+        self.state.head = events[-1].digest
+        if events[-1].sequence != self._sequence:  # a stage appended beside this desk
+            self._read_ledger()
+
+    def _read_ledger(self) -> None:
+        events = self.ports.ledger.events(self.revision)
+        self.state = fold_search(self.plan, events)
+        self._sequence = events[-1].sequence if events else 0
 
     def now(self) -> float:
         """Return the ledger's clock."""

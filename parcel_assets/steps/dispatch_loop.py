@@ -7,16 +7,13 @@ is trained next, and when it is over, is asked of a `Work`.
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
-from parcel_assets.core.attempts import AttemptRecord
 from parcel_assets.core.errors import CheckpointError, IdentityError, NoWorkerError, ReportError
 from parcel_assets.core.identity import difference_since
 from parcel_assets.core.ledger import Kind
-from parcel_assets.core.lineage import owner_of, training_digest
 from parcel_assets.core.messages import (
     EVIDENCE_CHARACTERS,
     MESSAGES,
@@ -31,13 +28,13 @@ from parcel_assets.core.messages import (
 from parcel_assets.core.ports import Engine, Message
 from parcel_assets.core.search_charges import overdue
 from parcel_assets.core.search_rules import HOLD_NO_WORKER, check_step
-from parcel_assets.core.trial import AttemptStarted, AttemptState, Verdict
+from parcel_assets.core.trial import AttemptState, Verdict
 from parcel_assets.steps.dispatch_aside import Aside
 from parcel_assets.steps.dispatch_desk import Desk
 from parcel_assets.steps.dispatch_lineage import all_involved
+from parcel_assets.steps.dispatch_orders import Flight, Orders
 from parcel_assets.steps.dispatch_pool import Pool, WorkerRecord
 from parcel_assets.steps.dispatch_reports import (
-    resume_of,
     take_checkpoint,
     take_finish,
     take_milestone,
@@ -48,18 +45,10 @@ from parcel_assets.steps.dispatch_settle import (
     quarantine_entries,
     settle_leftovers,
 )
-from parcel_assets.steps.dispatch_work import Task, Work
+from parcel_assets.steps.dispatch_work import Work
 
 POLL_SECONDS = 0.25
 LOSSES_PER_SUBJECT = 5
-
-
-@dataclass(slots=True)
-class Flight:
-    """An attempt in the air: on which worker, with which secret."""
-
-    record: AttemptRecord
-    token: str
 
 
 class Dispatcher:
@@ -79,7 +68,7 @@ class Dispatcher:
         self.work = work
         self.engine = engine
         self.pool = Pool(desk, engine, workers, draw=draw)
-        self._make_token = make_token
+        self._orders = Orders(desk, engine, make_token)
         self._aside = Aside(desk, self._give_up)
         self._flights: dict[str, Flight] = {}  # by worker id
         self._losses: dict[str, int] = {}  # by subject: in this run, in a row, at no new step
@@ -107,6 +96,7 @@ class Dispatcher:
         self.work.advance()
         while not self.work.finished():
             self._dispatch()
+            self._orders.send(self._flights)
             for worker_id, message in self._aside.in_bounds(self.engine.receive(POLL_SECONDS)):
                 self._hear(worker_id, message)
             self._watch()
@@ -121,47 +111,9 @@ class Dispatcher:
             task = self.work.next_task()
             if task is None:
                 return
-            self._launch(worker, task)
-
-    def _launch(self, worker: WorkerRecord, task: Task) -> None:
-        """Reserve, record, claim the prefix, then send: in this order a kill loses nothing."""
-        desk, state = self.desk, self.desk.state
-        known = state.subjects.get(task.subject)
-        resume = resume_of(desk, task.subject) if known else None
-        attempt = f"{task.subject}/{1 + (len(known.attempts) if known else 0)}"
-        started = AttemptStarted(
-            attempt=attempt,
-            subject=task.subject,
-            purpose=task.purpose,
-            worker_id=worker.worker_id,
-            fence=desk.lease.fence,
-            # the chain's digest keeps a new ledger over an old store from meeting old prefixes
-            prefix=f"{desk.revision.lower()}-{state.chain_digest[:8]}/{attempt}",
-            reserved_seconds=desk.plan.search.trial_seconds_maximum,
-            resume_step=resume["step"] if resume else 0,
-            parent_checkpoint=resume["checkpoint"] if resume else None,
-            training=training_digest(task.configuration, task.seed),
-        )
-        desk.record((Kind.ATTEMPT_STARTED, started.document()))
-        owner = owner_of(desk.revision, attempt, task.subject)
-        folder = desk.ports.store.claim_prefix(started.prefix, owner)
-        token = self._make_token()
-        order = {
-            "kind": "order",
-            "attempt": attempt,
-            "subject": task.subject,
-            "token": token,
-            "configuration": dict(task.configuration),
-            "seed": task.seed,
-            "prefix": str(folder),
-            "reserved_seconds": started.reserved_seconds,
-            "resume": resume,
-        }
-        worker.stage = "busy"
-        self._aside.renew(worker.worker_id)
-        worker.heard_at = desk.now()
-        self._flights[worker.worker_id] = Flight(state.attempts[attempt], token)
-        self.engine.send(worker.worker_id, order)
+            worker.stage, worker.heard_at = "busy", self.desk.now()
+            self._aside.renew(worker.worker_id)
+            self._flights[worker.worker_id] = self._orders.launch(worker.worker_id, task)
 
     # ---- messages -------------------------------------------------------------------------------
 
@@ -234,7 +186,7 @@ class Dispatcher:
         if not go_on:
             del self._flights[worker.worker_id]
             worker.stage = "stopping"
-        self.engine.send(worker.worker_id, {"kind": "verdict", "go_on": go_on})
+        self._orders.tell(worker.worker_id, {"kind": "verdict", "go_on": go_on})
 
     def _failed(self, worker: WorkerRecord, flight: Flight, said: FailedMessage) -> None:
         """Settle a failure: the trial's, the worker's, or the machine's, which ends this run."""

@@ -14,10 +14,10 @@ from parcel_assets.core.search import fold_search
 from parcel_assets.core.search_charges import Room, room_for
 from parcel_assets.core.trial import TrialState
 from parcel_assets.steps.admission import StageSession
-from parcel_assets.steps.dispatch_desk import Desk
+from parcel_assets.steps.dispatch_desk import Desk, Entry
 from parcel_assets.steps.dispatch_lineage import all_involved, clashes_of
 from parcel_assets.steps.dispatch_loop import Dispatcher
-from parcel_assets.steps.dispatch_settle import Entry, quarantine_entries
+from parcel_assets.steps.dispatch_settle import quarantine_entries
 from parcel_assets.steps.dispatch_work import Task
 
 HOLD_LINEAGE = "hold:lineage"

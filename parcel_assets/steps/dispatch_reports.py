@@ -15,12 +15,12 @@ from parcel_assets.core.lineage_clash import chain_clash, checkpoint_clash, pref
 from parcel_assets.core.messages import CheckpointMessage, FinishedMessage, MilestoneMessage
 from parcel_assets.core.search_rules import check_report, resume_points, verdict_of
 from parcel_assets.core.trial import AttemptState, CheckpointSaved, MilestoneReported, Verdict
-from parcel_assets.steps.dispatch_desk import Desk
-from parcel_assets.steps.dispatch_settle import Entry, end_entry
+from parcel_assets.steps.dispatch_desk import Desk, Entry
+from parcel_assets.steps.dispatch_settle import end_entry
 
 
 def take_milestone(desk: Desk, record: AttemptRecord, said: MilestoneMessage) -> Verdict:
-    """Record a report with its verdict and return that; a repeated report changes nothing.
+    """Note a report with its verdict and return that; a repeated report changes nothing.
 
     A stop settles the attempt in the same transaction.
     """
@@ -53,7 +53,7 @@ def take_milestone(desk: Desk, record: AttemptRecord, said: MilestoneMessage) ->
         step=said.step,
         photos_seen=said.photos_seen,
         subset_digest=said.subset,
-        scores=desk.ports.store.put(content, ".f4"),
+        scores=desk.keep(content, ".f4"),
         cost_per_1000=cost,
         threshold=threshold,
         verdict=verdict,
@@ -66,12 +66,12 @@ def take_milestone(desk: Desk, record: AttemptRecord, said: MilestoneMessage) ->
         state = AttemptState.FAILED if own else AttemptState.PRUNED
         step = said.step
         entries.append(end_entry(desk, record, state, step=step, reason=reason, own_failure=own))
-    desk.record(*entries)
+    desk.note(*entries)
     return verdict
 
 
 def take_checkpoint(desk: Desk, record: AttemptRecord, said: CheckpointMessage) -> None:
-    """Record a checkpoint whose file and lineage are what its worker says."""
+    """Note a checkpoint whose file and lineage are what its worker says."""
     path = desk.attempt_file(record, said.file)
     found = desk.reader.file(path)
     if found is None:
@@ -90,11 +90,11 @@ def take_checkpoint(desk: Desk, record: AttemptRecord, said: CheckpointMessage) 
         raise _clash(record, clash)
     if found.digest != said.checkpoint:
         raise _doubt(record, f"checkpoint {said.file} is not the file that was reported")
-    desk.record((Kind.CHECKPOINT_SAVED, saved.document()))
+    desk.note((Kind.CHECKPOINT_SAVED, saved.document()))
 
 
 def take_finish(desk: Desk, record: AttemptRecord, said: FinishedMessage) -> None:
-    """Record a completed attempt and keep its weights; without the last report it is none."""
+    """Note a completed attempt and keep its weights; without the last report it is none."""
     if said.step != desk.plan.training.steps or said.step not in record.reports:
         raise ReportError(
             f"an end at step {said.step} without that step's report",
@@ -103,9 +103,9 @@ def take_finish(desk: Desk, record: AttemptRecord, said: FinishedMessage) -> Non
             remedy="The attempt failed: success without evidence is none.",
         )
     content = _bytes_of(desk, record, said.file, said.model)
-    model = desk.ports.store.put(content, ".safetensors")
+    model = desk.keep(content, ".safetensors")
     state, step = AttemptState.COMPLETED, said.step
-    desk.record(end_entry(desk, record, state, step=step, model=model, model_file=said.file))
+    desk.note(end_entry(desk, record, state, step=step, model=model, model_file=said.file))
 
 
 def resume_of(desk: Desk, subject: str) -> dict[str, Any] | None:

@@ -1,15 +1,13 @@
 """How an attempt ends in the ledger: settled with its charge, lost, or quarantined."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from parcel_assets.core.attempts import AttemptRecord
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.search_charges import lost_charge, settled_charge
 from parcel_assets.core.trial import AttemptEnded, AttemptState
-from parcel_assets.steps.dispatch_desk import Desk
+from parcel_assets.steps.dispatch_desk import Desk, Entry
 
-Entry = tuple[Kind, Mapping[str, Any]]
 LEASE_SECONDS = 20.0  # a worker that is silent for longer is lost
 
 
@@ -77,6 +75,5 @@ def settle_leftovers(desk: Desk, reason: str, heard_at: Mapping[str, float] | No
         expiry_entry(desk, record, reason, heard.get(record.attempt, record.last_at))
         for record in desk.state.open_attempts
     ]
-    if entries:
-        desk.record(*entries)
+    desk.record(*entries)  # with all that was noted and that nobody waited for
     desk.set_aside_quarantined()

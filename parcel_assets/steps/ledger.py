@@ -20,6 +20,7 @@ from parcel_assets.core.ledger_audit import (
     LedgerAudit,
     anchor_faults,
     read_chain,
+    rule_faults,
     table_faults,
 )
 from parcel_assets.core.ledger_fold import fold_faults
@@ -45,6 +46,7 @@ def audit_ledger(revision: str, ports: Ports) -> LedgerAudit:
     faults = [] if broken is None else [broken]
     if broken is None:
         faults += anchor_faults(events, anchors)
+    faults += rule_faults(record)
     faults += fold_faults(events)
     folds = not any(fault.place == "fold" for fault in faults)
     documents = _Documents(events, ports)

@@ -133,6 +133,30 @@ def test_a_prefix_cannot_leave_its_place(store: FileStore, prefix: str) -> None:
         store.claim_prefix(prefix, {})
 
 
+ANCHOR = {"revision": "spring", "sequence": 7, "digest": "a" * 64, "stage": "slice_report"}
+
+
+def test_an_anchor_is_left_once(store: FileStore) -> None:
+    assert store.anchors("spring") == ()
+    store.leave_anchor("spring", ANCHOR)
+    store.leave_anchor("spring", ANCHOR)
+    store.leave_anchor("spring", ANCHOR | {"sequence": 12})
+    assert [one["sequence"] for one in store.anchors("spring")] == [7, 12]
+    assert store.anchors("autumn") == ()
+    with pytest.raises(StorageError, match="another anchor"):
+        store.leave_anchor("spring", ANCHOR | {"digest": "b" * 64})
+    assert store.anchors("spring")[0] == ANCHOR
+
+
+def test_an_anchor_that_does_not_read_is_refused(store: FileStore, tmp_path: Path) -> None:
+    store.leave_anchor("spring", ANCHOR)
+    (path,) = tmp_path.rglob("*-slice_report.json")
+    path.chmod(0o600)
+    path.write_text("{")
+    with pytest.raises(StorageError, match="no anchor"):
+        store.anchors("spring")
+
+
 def test_a_prefix_below_a_link_or_under_one_is_taken(store: FileStore, tmp_path: Path) -> None:
     first = store.claim_prefix("r/parcel-01/1", {"attempt": "a"})
     (first.parents[1] / "parcel-02").symlink_to(first.parent)  # one folder under two names

@@ -10,6 +10,7 @@ from parcel_assets.core.errors import (
     StaleFenceError,
 )
 from parcel_assets.core.ledger import GENESIS, Kind, Lease, verify_chain
+from parcel_assets.core.ledger_audit import read_chain
 from parcel_assets.core.ports import Ledger
 
 FROZEN = (Kind.PLAN_FROZEN, {"plan": {"purpose": "é"}, "plan_digest": "d" * 64})
@@ -129,3 +130,24 @@ class LedgerContract:
         assert ledger.note_archive_version("depot", "v1", {"photos": 3})
         assert not ledger.note_archive_version("depot", "v1", {"photos": 3})
         assert ledger.note_archive_version("depot", "v2", {})
+
+    def test_an_audit_reads_all_that_is_held_of_a_revision(
+        self, ledger: Ledger, lease: Lease
+    ) -> None:
+        ledger.append(lease, [NOTE, (Kind.ATTEMPT_STARTED, {"attempt": "a1", "fence": 1})])
+        opened = ledger.open_holdout(lease, {"holdout_digest": "h"}, ["k2", "k1"])
+        ledger.append(ledger.acquire("autumn", "test"), [FROZEN])
+        record = ledger.record_of("spring")
+        events, fault = read_chain("spring", record.rows)
+        assert fault is None
+        assert events == ledger.events("spring")
+        assert [row["once_key"] for row in record.rows] == [
+            "plan_frozen",
+            None,
+            "attempt:a1",
+            "holdout_opened",
+        ]
+        assert (record.fence, record.opening) == (lease.fence, opened.digest)
+        assert record.opened_keys == ("k1", "k2")
+        assert record.missing_rules == ()
+        assert ledger.record_of("winter").rows == ()

@@ -1,6 +1,6 @@
 """What ends a search, what pauses it, what a person ends, and what workers may not say of steps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from parcel_assets.core.errors import (
     NoWorkerError,
     PlanChangedError,
     PlanError,
+    StorageError,
 )
-from parcel_assets.core.ledger import Event, Kind
+from parcel_assets.core.ledger import Event, Kind, Lease
 from parcel_assets.core.plan_reader import require_same_plan
 from parcel_assets.core.replay import replay_decisions
 from parcel_assets.core.search import fold_search
@@ -100,15 +101,17 @@ class Town:
         workers: int = 2,
         dies_at: str = "",
         identity: dict[str, str] | None = None,
+        engine: type[TwistedEngine] = TwistedEngine,
+        ledger: type[MortalLedger] = MortalLedger,
         **settings: Any,
     ) -> dict[str, Any]:
-        mortal = MortalLedger(Misfortune(0, per_call=0.0), shared=self.ledger)
+        mortal = ledger(Misfortune(0, per_call=0.0), shared=self.ledger)
         self.world.ledger = mortal
         measured = identity or dict(IDENTITY)
         try:
             body: dict[str, Any] = self.world.search(
                 workers=workers,
-                engine=lambda: TwistedEngine(mortal, twist, dies_at),
+                engine=lambda: engine(mortal, twist, dies_at),
                 identity=lambda _plan, _files: measured,
                 **settings,
             ).body
@@ -349,6 +352,84 @@ def test_no_search_is_closed_without_a_reason_or_once_its_holdout_is_open(tmp_pa
     town.ledger.release(lease)
     with pytest.raises(LedgerError, match="after the holdout was opened"):
         close_search(REVISION, town.world.ports(), reason="too late")
+
+
+# ---- recorded before it is acted on -------------------------------------------------------------
+
+
+class WatchedEngine(TwistedEngine):
+    """Looks into the ledger whenever a worker is told something."""
+
+    told: int = 0
+
+    def send(self, worker_id: str, message: Mapping[str, Any]) -> None:
+        events = self.ledger.events(REVISION)
+        if message["kind"] == "order":
+            started = [one for one in events if one.kind == Kind.ATTEMPT_STARTED]
+            assert message["attempt"] in {one.body["attempt"] for one in started}
+            assert (Path(message["prefix"]) / "owner.json").exists()
+        elif message["kind"] == "verdict":
+            order = self.workers[worker_id].order
+            assert order is not None
+            found = [
+                one.body["verdict"]
+                for one in events
+                if one.kind == Kind.MILESTONE_REPORTED and one.body["attempt"] == order["attempt"]
+            ]
+            assert len(found) == self.reported(worker_id)
+            assert message["go_on"] == (found[-1] != "stop")
+        type(self).told += 1
+        super().send(worker_id, message)
+
+    def reported(self, worker_id: str) -> int:
+        """Return how many reports the worker's order has made."""
+        worker = self.workers[worker_id]
+        milestones = worker.setup.plan.training.milestones
+        return sum(step <= worker.step for step in milestones)
+
+
+class CountingLedger(MortalLedger):
+    """Counts transactions."""
+
+    appends: int = 0
+
+    def append(self, lease: Lease, entries: Any) -> tuple[Event, ...]:
+        type(self).appends += 1
+        return super().append(lease, entries)
+
+
+def test_no_worker_is_told_what_the_ledger_does_not_hold_yet(tmp_path: Path) -> None:
+    town = Town(tmp_path)
+    WatchedEngine.told = CountingLedger.appends = 0
+    town.search(workers=8, engine=WatchedEngine, ledger=CountingLedger)
+    assert WatchedEngine.told > 12 * 2
+    # and yet the events of one round of messages share a transaction
+    assert CountingLedger.appends < len(town.events) / 2
+
+
+class BriefLedger(MortalLedger):
+    """Refuses one transaction in the middle of the search, as a full disk would."""
+
+    def append(self, lease: Lease, entries: Any) -> tuple[Event, ...]:
+        kinds = [kind for kind, _ in entries]
+        if not self.killed and Kind.MILESTONE_REPORTED in kinds and len(self.events(REVISION)) > 60:
+            self.killed = True
+            raise StorageError("no room", expected="room", where="ledger", remedy="Free some.")
+        self.killed = False
+        return super().append(lease, entries)
+
+
+def test_a_transaction_that_is_refused_leaves_no_state_ahead_of_the_ledger(
+    tmp_path: Path,
+) -> None:
+    town, calm = Town(tmp_path / "refused"), Town(tmp_path / "calm")
+    with pytest.raises(StorageError, match="no room"):
+        town.search(ledger=BriefLedger)
+    state = town.world.state()
+    assert state.open_attempts == ()
+    assert town.search()["ended"] == calm.search()["ended"] == "budget"
+    assert town.world.table_digest() == calm.world.table_digest()
+    assert not any(one.used_up for one in town.world.state().attempts.values())
 
 
 # ---- what workers say of steps ------------------------------------------------------------------

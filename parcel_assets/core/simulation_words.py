@@ -1,0 +1,224 @@
+"""What a simulation means for the author of a plan: whether it can decide anything, and what to do.
+
+Numbers come from `simulation`; here they become sentences, each with what would change it.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from parcel_assets.core.plan import Plan
+from parcel_assets.core.simulation import Simulation
+from parcel_assets.core.simulation_slices import WANTED_PASSES, SliceOdds
+
+MISSES_WANTED, MISSES_LEAST = 20, 10
+LOSS_NOTED = 0.05
+LIKELY_CORRELATION = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """One sentence for the author; `good` says that nothing need change for it."""
+
+    good: bool
+    sentence: str
+
+
+def remarks(plan: Plan, simulation: Simulation) -> tuple[Remark, ...]:
+    """Return what the author should know before registering, the most important first."""
+    found = [
+        *_about_slices(plan, simulation),
+        _about_final(plan, simulation),
+        _about_target(simulation),
+        *_about_pruning(simulation),
+        _about_selection(simulation),
+    ]
+    return tuple(sorted(found, key=lambda one: one.good))
+
+
+def conclusion(found: tuple[Remark, ...]) -> str:
+    """Return in one sentence whether the plan can decide."""
+    open_points = sum(not one.good for one in found)
+    if not open_points:
+        return "This plan can decide: its gates mostly let good candidates pass and stop bad ones."
+    return (
+        f"{open_points} thing{'s' * (open_points != 1)} to change or to accept knowingly before "
+        "this plan is registered:"
+    )
+
+
+def document_of(plan: Plan, simulation: Simulation) -> dict[str, Any]:
+    """Return the simulation as a JSON value; shares are of the simulated searches."""
+    found = remarks(plan, simulation)
+    sizes = simulation.sizes
+    return {
+        "draws": simulation.draws,
+        "seed": simulation.seed,
+        "sizes": {
+            "source": sizes.source,
+            "validation_shipments": sizes.validation.shipments_expected,
+            "validation_damaged_photos": sizes.validation.damaged_expected,
+            "holdout_shipments": sizes.holdout.shipments_expected,
+            "holdout_damaged_photos": sizes.holdout.damaged_expected,
+        },
+        "assumed": asdict(sizes.world),
+        "slices": [asdict(one) for one in simulation.slices],
+        "all_equal_protected_slices_pass": simulation.all_equal_pass,
+        "pruning": [asdict(one) for one in simulation.pruning],
+        "selection": _finite(
+            asdict(simulation.selection) | {"optimism": simulation.selection.optimism}
+        ),
+        "final": asdict(simulation.final)
+        | {
+            "by_share_of_target": {
+                f"{share:g}": asdict(odds)
+                for share, odds in simulation.final.by_share_of_target.items()
+            }
+        },
+        "remarks": [asdict(one) for one in found],
+        "conclusion": conclusion(found),
+    }
+
+
+def _finite(fields: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in fields.items()
+    }
+
+
+def _about_slices(plan: Plan, simulation: Simulation) -> Iterator[Remark]:
+    protected = [one for one in simulation.slices if one.role == "protected"]
+    if not protected:
+        yield Remark(
+            good=False,
+            sentence="No slice is protected: a candidate that fails on one is reported, not held. "
+            "Name the slices that must not get worse.",
+        )
+        return
+    for one in protected:
+        yield from _about_slice(plan, one)
+    together = simulation.all_equal_pass
+    if len(protected) > 1 and together is not None:
+        yield Remark(
+            good=together >= WANTED_PASSES,
+            sentence=f"All {len(protected)} protected slices pass together in {together:.0%} of "
+            "searches whose candidate equals the reference in each.",
+        )
+
+
+def _about_slice(plan: Plan, one: SliceOdds) -> Iterator[Remark]:
+    support = (
+        f"with {one.shipments:.0f} shipments and {one.damaged_photos:.0f} damaged photos in "
+        f"validation{' (assumed)' if one.assumed else ''}"
+    )
+    unit = "points" if one.measure == "miss_rate" else "percent"
+    worse = (
+        f"one truly {one.worse_by[1]:g} {unit} worse passes in {one.worse.passed:.0%}, "
+        f"one {one.worse_by[0]:g} worse in {one.fairly_worse.passed:.0%}"
+    )
+    if one.growth == 1:
+        yield Remark(
+            good=True,
+            sentence=f"{one.name}, {support}: an equal candidate passes in {one.equal.passed:.0%} "
+            f"of searches, {worse}.",
+        )
+        return
+    stopped = one.equal.held + one.equal.failed
+    words = (
+        f"{one.name}, {support}: an equal candidate is stopped in {stopped:.0%} of searches (held "
+        f"{one.equal.held:.0%}, failed {one.equal.failed:.0%}); {worse}. "
+    )
+    if one.growth is None:
+        words += "Even 16 times as much would not do: widen the margin, or only monitor it."
+    else:
+        more = one.damaged_photos * (one.growth - 1)
+        words += (
+            f"It needs about {more:.0f} damaged photos more in validation, which is "
+            f"{more / plan.split.validation:.0f} in the archive."
+        )
+    yield Remark(good=False, sentence=words)
+
+
+def _about_final(plan: Plan, simulation: Simulation) -> Remark:
+    final = simulation.final
+    size = (
+        f"The holdout holds about {final.shipments:.0f} shipments and {final.damaged_photos:.0f} "
+        f"damaged photos; a model somewhat better than the target misses about "
+        f"{final.misses_expected:.0f} of them"
+    )
+    short = [
+        f"{least} {words}"
+        for found, least, words in (
+            (final.shipments, plan.final.minimum_shipments, "shipments"),
+            (final.damaged_photos, plan.final.minimum_damaged_photos, "damaged photos"),
+        )
+        if found < least
+    ]
+    if short:
+        return Remark(
+            good=False,
+            sentence=f"{size}. That is below the plan's own minimum ({', '.join(short)}), so the "
+            "final evaluation would be INSUFFICIENT whatever it finds.",
+        )
+    if final.misses_expected < MISSES_LEAST:
+        words = f"{size}: too few for a cost with a decimal, at least {MISSES_LEAST} are needed."
+    elif final.misses_expected < MISSES_WANTED:
+        words = f"{size}: usable, though {MISSES_WANTED} are better."
+    else:
+        words = f"{size}."
+    return Remark(good=final.misses_expected >= MISSES_LEAST, sentence=words)
+
+
+def _about_target(simulation: Simulation) -> Remark:
+    odds = simulation.final.by_share_of_target
+    if not odds:
+        return Remark(
+            good=False,
+            sentence="No model can cost near the target: reviewing everything or nothing already "
+            "costs less, or the target is too near to nothing.",
+        )
+    verdicts = ", ".join(f"at {share:.0%} of it {one.passed:.0%}" for share, one in odds.items())
+    enough = [share for share, one in odds.items() if one.passed >= WANTED_PASSES]
+    words = f"By true cost, a model meets the target in the final evaluation: {verdicts}. "
+    if enough:
+        words += f"So a model must truly cost at most about {max(enough):.0%} of the target."
+    else:
+        words += "Even a much better model mostly cannot show it: the holdout is too small."
+    return Remark(good=bool(enough) and max(enough) >= WANTED_PASSES, sentence=words)
+
+
+def _about_pruning(simulation: Simulation) -> Iterator[Remark]:
+    for step in dict.fromkeys(one.step for one in simulation.pruning):
+        at = [one for one in simulation.pruning if one.step == step]
+        if at[0].keep >= 1:
+            yield Remark(good=True, sentence=f"At step {step} nothing is pruned.")
+            continue
+        likely = next(one for one in at if one.rank_correlation == LIKELY_CORRELATION)
+        losses = ", ".join(
+            f"{one.best_is_pruned:.1%} at {one.rank_correlation:g} ({one.trials_pruned:.0%} of "
+            "trials stopped)"
+            for one in at
+        )
+        yield Remark(
+            good=likely.best_is_pruned <= LOSS_NOTED,
+            sentence=f"Pruning at step {step} loses the eventual best trial, by rank correlation "
+            f"with the end: {losses}.",
+        )
+
+
+def _about_selection(simulation: Simulation) -> Remark:
+    odds = simulation.selection
+    if not odds.searches:
+        return Remark(
+            good=False,
+            sentence="Validation holds too little damage for any correction of the winner's cost.",
+        )
+    return Remark(
+        good=odds.optimism <= 0.25,
+        sentence=f"The best of {odds.trials} trials shows a cost {odds.optimism:.0%} below its "
+        f"true one: its own 95 % bound covers the truth in {odds.shown_bound_covers:.0%} of "
+        f"searches, the selection-corrected bound in {odds.corrected_bound_covers:.0%}. Never "
+        "quote the winner's own number.",
+    )

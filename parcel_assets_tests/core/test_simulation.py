@@ -1,0 +1,414 @@
+"""What the gates promise, counted in the world that ships with the product."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parcel_assets.core.plan import Plan
+from parcel_assets.core.plan_reader import read_plan
+from parcel_assets.core.ranks import rank_correlation
+from parcel_assets.core.simulation import (
+    Simulation,
+    choose_best,
+    simulate,
+    simulate_final,
+    summarize,
+)
+from parcel_assets.core.simulation_pruning import correlated_costs, prune_once, simulate_pruning
+from parcel_assets.core.simulation_sizes import (
+    LabelledRows,
+    rows_of_table,
+    sizes_of_plan,
+    sizes_of_rows,
+)
+from parcel_assets.core.simulation_slices import Odds, SliceGate, SliceOdds
+from parcel_assets.core.simulation_words import conclusion, document_of, remarks
+from parcel_assets.core.simulation_world import (
+    Clusters,
+    World,
+    best_threshold,
+    damaged_clusters,
+    least_cost,
+    made_clusters,
+    scores_of_models,
+    separation_for,
+    true_cost,
+)
+from parcel_assets.core.slice_plan import SliceRule
+from parcel_assets.core.slice_verdict import SliceResult
+from parcel_assets.core.statistics import Costs, estimate_cost
+from parcel_assets_tests.core.plans import plan as small_plan
+
+WORLD, COSTS = World(), Costs(missed_damage=20.0, needless_review=1.0)
+ROOT = Path(__file__).parents[2]
+PLANS = {
+    name: ROOT / path
+    for name, path in (
+        ("small-kill-test", "data/plans/small-kill-test.toml"),
+        ("own-archive", "examples/own-archive.toml"),
+        ("sample-undecided", "data/plans/sample-undecided.toml"),
+        ("sample-corners-lost", "data/plans/sample-corners-lost.toml"),
+    )
+}
+LARGE = [pytest.param(name, marks=pytest.mark.slow) for name in ("sample-undecided",)]
+
+
+def generator(*seed: int) -> np.random.Generator:
+    return np.random.default_rng([20_261_129, *seed])
+
+
+class TestWorld:
+    def test_it_is_the_one_that_the_statistics_were_tried_in(self) -> None:
+        assert least_cost(WORLD.separation, 0.12, COSTS) == pytest.approx(372, abs=2)
+        clusters = made_clusters(generator(), WORLD, 50_000)
+        assert clusters.photos.mean() == pytest.approx(3, abs=0.05)
+        assert clusters.damaged_share == pytest.approx(0.12, abs=0.003)
+
+    def test_the_true_cost_is_what_very_many_shipments_show(self) -> None:
+        chance = generator(1)
+        codes, damaged = made_clusters(chance, WORLD, 200_000).drawn(chance)
+        scores = scores_of_models(chance, WORLD, codes, damaged, np.array([WORLD.separation]))[0]
+        shown = estimate_cost(scores >= 1.1, damaged, codes, COSTS).cost_per_1000
+        assert shown == pytest.approx(true_cost(WORLD.separation, 1.1, 0.12, COSTS), rel=0.01)
+
+    def test_the_best_threshold_is_the_cheapest(self) -> None:
+        best = best_threshold(2.0, 0.12, COSTS)
+        around = [true_cost(2.0, best + near, 0.12, COSTS) for near in np.linspace(-0.2, 0.2, 41)]
+        assert int(np.argmin(around)) == 20
+
+    def test_a_cost_names_its_model_and_the_impossible_has_none(self) -> None:
+        separation = separation_for(300.0, 0.12, COSTS)
+        assert separation is not None
+        assert least_cost(separation, 0.12, COSTS) == pytest.approx(300)
+        assert separation_for(5000.0, 0.12, COSTS) is None
+
+    def test_models_err_together_as_much_as_assumed(self) -> None:
+        chance = generator(2)
+        codes, damaged = made_clusters(chance, WORLD, 20_000).drawn(chance)
+        scores = scores_of_models(chance, WORLD, codes, damaged & False, np.zeros(2))
+        assert float(scores[0] @ scores[1]) / len(codes) == pytest.approx(0.7, abs=0.02)
+        assert scores.var(axis=1) == pytest.approx([1, 1], abs=0.02)
+
+    def test_a_share_of_shipments_is_drawn_and_more_than_all_repeats_them(self) -> None:
+        clusters = Clusters(np.array([2, 1, 3]), np.array([1, 0, 3]))
+        codes, damaged = clusters.drawn(generator())
+        assert codes.tolist() == [0, 0, 1, 2, 2, 2]
+        assert damaged.tolist() == [True, False, False, True, True, True]
+        twice = replace(clusters, share=2.0)
+        assert len(twice.drawn(generator())[0]) == 12
+        assert (twice.shipments_expected, twice.damaged_expected) == (6, 8)
+        few = replace(clusters, share=0.25)
+        drawn = [int(few.drawn(generator(n))[1].sum()) for n in range(400)]
+        assert np.mean(drawn) == pytest.approx(1.0, abs=0.15)
+
+
+# ---- what the statistics must hold ---------------------------------------------------------------
+
+
+def guarded_coverage(shipments: int, draws: int) -> float:
+    chance, threshold = generator(shipments), 0.7
+    truth = true_cost(WORLD.separation, threshold, WORLD.damaged_share, COSTS)
+    covered = 0
+    for _ in range(draws):
+        codes, damaged = made_clusters(chance, WORLD, shipments).drawn(chance)
+        scores = scores_of_models(chance, WORLD, codes, damaged, np.array([WORLD.separation]))[0]
+        estimate = estimate_cost(scores >= threshold, damaged, codes, COSTS)
+        covered += estimate.upper_bound_guarded >= truth
+    return covered / draws
+
+
+@pytest.mark.parametrize("shipments", [100, 200, 400, 800])
+def test_the_guarded_bound_covers_the_true_cost(shipments: int) -> None:
+    assert guarded_coverage(shipments, 1500) >= 0.94
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shipments", [100, 200, 400, 800])
+def test_the_guarded_bound_covers_the_true_cost_in_many_draws(shipments: int) -> None:
+    assert guarded_coverage(shipments, 20_000) >= 0.94
+
+
+Gate = Callable[[SliceResult], bool]
+
+
+def passes(result: SliceResult) -> bool:
+    return result.passed
+
+
+def not_significantly_worse(result: SliceResult) -> bool:
+    """Decide as the banned rule does: no difference was found, so there is none."""
+    return result.harm_chance is None or result.harm_chance > 0.05
+
+
+def smallest_enough(result: SliceResult) -> bool:
+    """Decide on the point alone."""
+    return result.difference is not None and result.difference <= 5
+
+
+def pass_rate(gate: Gate, shipments: int, worse_by: float, draws: int) -> float:
+    """Return how often a protected slice of so many shipments passes, its support floor aside."""
+    chance = generator(shipments, round(worse_by))
+    rule = SliceRule(
+        name="crushed_corner",
+        dimension="damage_type",
+        value="crushed_corner",
+        role="protected",
+        minimum_shipments=2,
+        minimum_damaged_photos=1,
+        minimum_effective_photos=1,
+    )
+    clusters = damaged_clusters(chance, shipments, round(1.5 * shipments))
+    results = SliceGate(rule, clusters, WORLD, COSTS).results(worse_by, draws, chance)
+    return float(np.mean([one is not None and gate(one) for one in results]))
+
+
+@pytest.mark.parametrize("shipments", [30, 60, 120])
+def test_a_slice_ten_points_worse_rarely_passes(shipments: int) -> None:
+    assert pass_rate(passes, shipments, 10.0, 1500) <= 0.06
+
+
+def test_an_equal_slice_of_enough_shipments_mostly_passes() -> None:
+    assert pass_rate(passes, 120, 0.0, 1500) >= 0.90
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shipments", [30, 60, 120])
+def test_a_slice_ten_points_worse_rarely_passes_in_many_draws(shipments: int) -> None:
+    assert pass_rate(passes, shipments, 10.0, 20_000) <= 0.06
+    assert pass_rate(passes, shipments, 15.0, 20_000) <= 0.012
+    assert shipments < 120 or pass_rate(passes, shipments, 0.0, 20_000) >= 0.90
+
+
+@pytest.mark.parametrize("banned", [not_significantly_worse, smallest_enough])
+def test_other_gates_break_what_this_one_holds(banned: Gate) -> None:
+    assert pass_rate(banned, 30, 10.0, 400) > 0.15
+    assert pass_rate(banned, 60, 10.0, 400) > 0.06
+
+
+def selection_of(searches: int, shipments: int, *seed: int) -> tuple[float, float, float]:
+    """Return how often the winner's own and the corrected bound cover the truth, and optimism."""
+    chance = generator(*seed)
+    clusters = [made_clusters(chance, WORLD, shipments) for _ in range(searches)]
+    found = [choose_best(one, WORLD, COSTS, 82, chance) for one in clusters]
+    odds = summarize([one for one in found if one is not None], 82, shipments)
+    return odds.shown_bound_covers, odds.corrected_bound_covers, odds.optimism
+
+
+def test_the_corrected_choice_covers_the_truth_and_the_winner_s_own_number_does_not() -> None:
+    shown, corrected, optimism = selection_of(60, 150, 5)
+    assert corrected >= 0.93
+    assert shown < 0.80
+    assert optimism > 0.25
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shipments", [100, 200, 400, 800])
+def test_the_corrected_choice_covers_the_truth_in_many_searches(shipments: int) -> None:
+    shown, corrected, _ = selection_of(300, shipments, 6, shipments)
+    assert corrected >= 0.93
+    assert shown < 0.93
+
+
+# ---- pruning -------------------------------------------------------------------------------------
+
+
+class TestPruning:
+    PLAN = small_plan(pruning__keep_fractions=[0.75, 0.5], pruning__minimum_rank_correlation=-1.0)
+
+    def test_costs_agree_in_rank_as_much_as_asked(self) -> None:
+        values = correlated_costs(generator(), 20_000, 2, 0.6)
+        for row in values[:-1]:
+            assert rank_correlation(row, values[-1]) == pytest.approx(0.6, abs=0.02)
+
+    def test_a_perfect_milestone_never_loses_the_best(self) -> None:
+        for seed in range(20):
+            final = generator(seed).normal(size=82)
+            ends = prune_once(self.PLAN, np.vstack((final, final, final)))
+            assert ends[int(np.argmin(final))] == 2
+            assert (ends < 2).sum() > 20
+
+    def test_the_warm_up_is_never_pruned_and_measures_the_correlation(self) -> None:
+        final = np.arange(82.0)
+        backwards = np.vstack((-final, -final, final))
+        guarded = small_plan(pruning__keep_fractions=[0.75, 0.5])
+        assert (prune_once(guarded, backwards) == 2).all()
+        unguarded = prune_once(self.PLAN, backwards)
+        assert (unguarded[: self.PLAN.pruning.warm_up_trials] == 2).all()
+
+    def test_nothing_is_lost_where_everything_is_kept(self) -> None:
+        keep = small_plan(pruning__keep_fractions=[1.0, 1.0])
+        odds = simulate_pruning(keep, 20, generator())
+        assert {(one.best_is_pruned, one.trials_pruned) for one in odds} == {(0.0, 0.0)}
+
+    def test_a_loose_milestone_loses_the_best_more_often(self) -> None:
+        odds = simulate_pruning(self.PLAN, 150, generator(3))
+        lost = [one.best_is_pruned for one in odds if one.step == 27]
+        assert lost[0] > lost[-1]
+        assert lost[-1] <= 0.02
+
+
+# ---- sizes ---------------------------------------------------------------------------------------
+
+
+TABLE = [
+    {"path": f"{n}.jpg", "shipment_id": f"s{n // 2}", "camera_class": "top",
+     "label": "damaged" if n % 3 == 0 else "intact",
+     "damage_type": "crushed_corner" if n % 6 == 0 else "dent"}
+    for n in range(240)
+]  # fmt: skip
+
+
+class TestSizes:
+    def test_a_label_table_is_counted_as_the_plan_reads_it(self) -> None:
+        plan = small_plan()
+        rows = rows_of_table(plan, TABLE)
+        assert sum(rows.damaged) == 80
+        assert set(rows.attributes["damage_type"]) == {"crushed_corner", "dent", ""}
+        sizes = sizes_of_rows(
+            plan, rows, WORLD, source="the table", validation_share=0.3, holdout_share=0.2
+        )
+        assert sizes.validation.shipments_expected == pytest.approx(36)
+        assert sizes.holdout.damaged_expected == pytest.approx(16)
+        corner, camera = sizes.slices
+        assert (corner.rule.name, corner.assumed) == ("crushed_corner", False)
+        assert corner.clusters.damaged_expected == pytest.approx(12)
+        assert camera.rule.name == "cameras:top"
+        assert sizes.world.damaged_share == pytest.approx(1 / 3)
+
+    def test_unknown_labels_are_left_out_and_absent_columns_refused(self) -> None:
+        rows = rows_of_table(small_plan(), [*TABLE, {**TABLE[0], "label": "unsure"}])
+        assert len(rows.damaged) == 240
+        without = [{k: v for k, v in one.items() if k != "camera_class"} for one in TABLE]
+        with pytest.raises(Exception, match="no column 'camera_class'"):
+            rows_of_table(small_plan(), without)
+
+    def test_no_damage_is_refused(self) -> None:
+        rows = LabelledRows(["a"], [False], {})
+        with pytest.raises(Exception, match="none of them damaged"):
+            sizes_of_rows(
+                small_plan(), rows, WORLD, source="x", validation_share=1.0, holdout_share=1.0
+            )
+
+    def test_without_a_table_the_plan_s_own_minimum_is_taken(self) -> None:
+        plan = small_plan(split__minimum=[{"part": "validation", "shipments": 300}])
+        sizes = sizes_of_plan(plan, WORLD, generator())
+        assert sizes.validation.shipments_expected == 300
+        assert sizes.holdout.shipments_expected == pytest.approx(200)
+        (corner,) = sizes.slices
+        assert corner.assumed
+        assert (corner.clusters.shipments_expected, corner.clusters.damaged_expected) == (30, 60)
+        given_size = sizes_of_plan(plan, WORLD, generator(), shipments=2000)
+        assert given_size.validation.shipments_expected == 600
+
+
+# ---- the whole -----------------------------------------------------------------------------------
+
+
+def simulated(plan: Plan, draws: int, seed: int = 3) -> dict[str, Any]:
+    sizes = sizes_of_plan(plan, WORLD, np.random.default_rng(seed))
+    return document_of(plan, simulate(plan, sizes, draws=draws, seed=seed))
+
+
+@pytest.mark.parametrize("name", ["small-kill-test", "own-archive", *LARGE])
+def test_shipped_plans_can_be_simulated(name: str) -> None:
+    plan = read_plan(PLANS[name].read_text())
+    document = simulated(plan, 30)
+    assert document["remarks"]
+    assert isinstance(document["conclusion"], str)
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_does_not() -> None:
+    plan = small_plan(search__budget_trials=6)
+    first = simulated(plan, 30)
+    assert first == simulated(plan, 30)
+    assert first != simulated(plan, 30, seed=4)
+
+
+def test_progress_is_told_step_by_step() -> None:
+    plan = small_plan(search__budget_trials=4)
+    heard: list[tuple[int, int, str]] = []
+    sizes = sizes_of_plan(plan, WORLD, generator())
+    simulate(plan, sizes, draws=20, progress=lambda *told: heard.append(told))
+    assert [one[0] for one in heard] == list(range(len(heard)))
+    assert [one[2] for one in heard] == [
+        "crushed_corner", "pruning", "selection", "final evaluation",
+    ]  # fmt: skip
+
+
+class TestWords:
+    def plan_and_simulation(self, **changes: Any) -> tuple[Plan, Simulation]:
+        plan = small_plan(search__budget_trials=4, **changes)
+        sizes = sizes_of_plan(plan, WORLD, generator())
+        return plan, simulate(plan, sizes, draws=20)
+
+    def told(self, odds: SliceOdds) -> str:
+        plan, simulation = self.plan_and_simulation()
+        changed = replace(simulation, slices=(odds,))
+        found = remarks(plan, changed)
+        return next(one.sentence for one in found if one.sentence.startswith("crushed_corner"))
+
+    ODDS = SliceOdds(
+        name="crushed_corner",
+        role="protected",
+        measure="miss_rate",
+        shipments=30,
+        damaged_photos=60,
+        worse_by=(5.0, 10.0),
+        equal=Odds(0.27, 0.05, 0.68),
+        fairly_worse=Odds(0.1, 0.4, 0.5),
+        worse=Odds(0.03, 0.7, 0.27),
+        growth=3.0,
+    )
+
+    def test_a_slice_that_mostly_holds_says_how_many_damaged_photos_it_lacks(self) -> None:
+        words = self.told(self.ODDS)
+        assert "an equal candidate is stopped in 73% of searches (held 68%, failed 5%)" in words
+        assert "one truly 10 points worse passes in 3%" in words
+        assert "It needs about 120 damaged photos more in validation, which is 400" in words
+
+    def test_a_slice_that_no_size_helps_says_what_else_to_do(self) -> None:
+        assert "widen the margin, or only monitor it" in self.told(replace(self.ODDS, growth=None))
+
+    def test_a_slice_that_decides_is_good_news(self) -> None:
+        words = self.told(replace(self.ODDS, growth=1.0, equal=Odds(0.95, 0.03, 0.02)))
+        assert "an equal candidate passes in 95% of searches" in words
+
+    def test_a_plan_without_a_protected_slice_is_told_so(self) -> None:
+        plan, simulation = self.plan_and_simulation(slices={})
+        found = remarks(plan, simulation)
+        assert "No slice is protected" in found[0].sentence
+        assert "to change or to accept knowingly" in conclusion(found)
+
+    def test_nobody_may_quote_the_winner_s_own_number(self) -> None:
+        plan, simulation = self.plan_and_simulation()
+        found = remarks(plan, simulation)
+        assert any("Never quote the winner's own number" in one.sentence for one in found)
+
+    def test_a_holdout_below_the_plan_s_minimum_is_insufficient_before_it_starts(self) -> None:
+        plan, simulation = self.plan_and_simulation(final__minimum_damaged_photos=5000)
+        found = remarks(plan, simulation)
+        assert any("would be INSUFFICIENT whatever it finds" in one.sentence for one in found)
+
+
+def test_a_better_model_meets_the_target_more_often() -> None:
+    plan = small_plan(final__target_cost_per_1000=300.0, final__minimum_damaged_photos=10)
+    holdout = made_clusters(generator(), WORLD, 300)
+    odds = simulate_final(plan, holdout, WORLD, 60, generator(1)).by_share_of_target
+    passed = [odds[share].passed for share in sorted(odds)]
+    assert passed == sorted(passed, reverse=True)
+    assert passed[0] > passed[-1]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 40), st.integers(0, 120))
+def test_drawn_photos_keep_their_shipments_sizes(seed: int, shipments: int, damaged: int) -> None:
+    clusters = damaged_clusters(np.random.default_rng(seed), shipments, damaged)
+    assert int(clusters.damaged.sum()) == max(shipments, damaged)
+    codes, flags = clusters.drawn(np.random.default_rng(seed))
+    assert np.bincount(codes).tolist() == clusters.photos.tolist()
+    assert flags.all()

@@ -1,0 +1,131 @@
+"""`parcel-assets ledger`: verify, show and export, for people and for machines."""
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from parcel_assets.cli import app
+
+STORED = Path(__file__).parent / "data" / "ledgers" / "version-1.sqlite"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Return a data folder with a searched revision and one that is only registered."""
+    shutil.copyfile(STORED, tmp_path / "ledger.sqlite")
+    return tmp_path
+
+
+def call(data: Path, *words: str) -> Result:
+    return CliRunner().invoke(app, ["--data", str(data), "ledger", *words])
+
+
+def answer(data: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    result = call(data, *words, "--json")
+    found: dict[str, Any] = json.loads(result.stdout)
+    return result.exit_code, found
+
+
+def test_a_sound_revision_verifies(data: Path) -> None:
+    result = call(data, "verify", "autumn")
+    assert result.exit_code == 0, result.output
+    assert "ledger of autumn: sound" in result.output
+    code, document = answer(data, "verify", "autumn")
+    assert (code, document["sound"], document["first_fault"]) == (0, True, None)
+
+
+def test_a_changed_event_is_named_and_the_exit_code_says_so(data: Path) -> None:
+    call(data, "verify", "autumn")  # migrates
+    with closing(sqlite3.connect(data / "ledger.sqlite")) as database:
+        database.execute("DROP TRIGGER events_keeps_words")
+        database.execute(
+            "UPDATE events SET at_seconds = at_seconds + 1 WHERE sequence = 9 "
+            "AND revision = 'spring'"
+        )
+        database.commit()
+    code, document = answer(data, "verify", "spring")
+    assert code == 1
+    first = document["first_fault"]
+    # evidence of events 2 and 3 is in no store here; the chain breaks at 9
+    assert first["place"] == "evidence"
+    chain = next(one for one in document["faults"] if one["place"] == "chain")
+    assert chain["sequence"] == 9
+    assert "first fault at event 2" in call(data, "verify", "spring").output
+
+
+def test_an_export_verifies_without_a_database(data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "spring.jsonl"
+    code, exported = answer(data, "export", "spring", "-o", str(file))
+    assert (code, exported["events"]) == (0, 107)
+    head = exported["head"]["digest"]
+    empty = tmp_path / "elsewhere"
+    code, document = answer(empty, "verify", "--file", str(file), "--head", head)
+    assert (code, document["head"]["digest"], document["head_as_given"]) == (0, head, True)
+    assert not (empty / "ledger.sqlite").exists()
+    assert call(data, "export", "spring").stdout == file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("edit", "sequence", "found"),
+    [
+        (lambda lines: [*lines[:8], lines[8].replace('"at_seconds":1', '"at_seconds":2')], 9, ""),
+        (lambda lines: [*lines[:8], *lines[9:]], 9, "event 10 in its place"),
+        (lambda lines: [*lines[:8], lines[9], lines[8], *lines[10:]], 9, "event 10 in its place"),
+        (lambda lines: [*lines, lines[-1]], 107, "a second 107"),
+        (lambda lines: [*lines[:8], "no json", *lines[9:]], 9, "does not read"),
+    ],
+)
+def test_a_changed_export_is_found(
+    data: Path, tmp_path: Path, edit: Any, sequence: int, found: str
+) -> None:
+    lines = call(data, "export", "spring").stdout.splitlines()
+    file = tmp_path / "spring.jsonl"
+    file.write_text("\n".join(edit(lines)))
+    code, document = answer(data, "verify", "--file", str(file))
+    assert code == 1
+    assert document["first_fault"]["sequence"] == sequence
+    assert found in document["first_fault"]["found"]
+
+
+def test_an_export_cut_short_is_found_by_its_head(data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "spring.jsonl"
+    _, exported = answer(data, "export", "spring", "-o", str(file))
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+    head = exported["head"]["digest"]
+    assert call(data, "verify", "--file", str(file)).exit_code == 0  # a chain alone cannot tell
+    result = call(data, "verify", "--file", str(file), "--head", head)
+    assert result.exit_code == 1
+    assert "not at the head" in result.output
+
+
+def test_show_prints_what_was_asked_for(data: Path) -> None:
+    result = call(data, "show", "spring", "--trial", "parcel-02", "--kind", "attempt_ended")
+    assert result.exit_code == 0
+    assert "SIGKILL" in result.output
+    assert "parcel-03" not in result.output
+    code, document = answer(data, "show", "spring", "--attempt", "parcel-01/1", "--limit", "2")
+    assert (code, [one["kind"] for one in document["events"]]) == (
+        0,
+        ["milestone_reported", "attempt_ended"],
+    )
+    assert call(data, "show", "spring", "--kind", "wish").exit_code == 2
+    assert call(data, "show", "winter").exit_code == 1
+
+
+def test_prune_decisions_are_replayed(data: Path) -> None:
+    code, document = answer(data, "show", "spring", "--prunes")
+    assert (code, document["all_agree"]) == (0, True)
+    assert {one["verdict"] for one in document["decisions"]} >= {"continue", "stop"}
+    assert call(data, "show", "spring", "--prunes").exit_code == 0
+
+
+def test_one_of_revision_and_file_is_asked_for(data: Path) -> None:
+    assert call(data, "verify").exit_code == 2
+    assert call(data, "verify", "spring", "--file", "x").exit_code == 2
+    assert call(data, "verify", "winter").exit_code == 1
