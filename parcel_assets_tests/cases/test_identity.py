@@ -277,8 +277,7 @@ def test_b04_a_prefix_is_claimed_when_it_is_chosen_and_not_at_the_first_write(
                 return
             self.seen = str(message["attempt"])
             # five seconds before anybody writes: ledger and store know who it belongs to
-            started = case.bodies(Kind.ATTEMPT_STARTED)[-1]
-            assert started["attempt"] == self.seen
+            started = {one["attempt"]: one for one in case.bodies(Kind.ATTEMPT_STARTED)}[self.seen]
             assert [one.name for one in Path(message["prefix"]).iterdir()] == ["owner.json"]
             with pytest.raises(StorageError, match=f"taken by .*{self.seen}"):
                 case.world.store.claim_prefix(started["prefix"], {"attempt": "another"})
