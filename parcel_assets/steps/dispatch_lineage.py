@@ -96,9 +96,7 @@ def clashes_of(state: SearchState, reader: PrefixReader, records: Iterable[Attem
     return clashes
 
 
-def all_involved(
-    state: SearchState, reader: PrefixReader, attempts: Mapping[str, str]
-) -> Clash:
+def all_involved(state: SearchState, reader: PrefixReader, attempts: Mapping[str, str]) -> Clash:
     """Return attempts that are about to be quarantined, with all that their own files involve.
 
     Once quarantined their prefixes are moved away and looked at no more.

@@ -146,9 +146,9 @@ def test_b25_a_trial_that_would_end_after_1_2_hours_of_1_is_not_started(
     assert body["ended"] == "cap"
     assert (body["started_trials"], body["unstarted_trials"]) == (2, 10)
     assert case.state.charged_seconds_by_purpose == {"search": 0.8 * HOUR_SECONDS}
-    assert {
-        one["reason"] for one in case.bodies(Kind.ATTEMPT_ENDED)
-    } == {"it reached the limit of 1440 s"}
+    assert {one["reason"] for one in case.bodies(Kind.ATTEMPT_ENDED)} == {
+        "it reached the limit of 1440 s"
+    }
     require_cap_throughout(case, HOUR_SECONDS)
 
 

@@ -24,11 +24,12 @@ from parcel_assets_tests.cases.theatre import (
     CaseEngine,
     Said,
     Script,
+    Sleeper,
     of_82_steps,
 )
 from parcel_assets_tests.core.plans import plan as make_plan
-from parcel_assets_tests.fakes import FakeLedger
 from parcel_assets_tests.fake_training import read_weights, saver
+from parcel_assets_tests.fakes import FakeLedger
 from parcel_assets_tests.search_world import REVISION
 from parcel_assets_tests.simulated_engine import started_once
 
@@ -176,9 +177,9 @@ class SharedPrefix(Script):
         return said
 
     def say(self, worker: Actor, kind: str, facts: dict[str, Any]) -> None:
-        if self.latest and worker.attempt == "parcel-01/2" and kind == "checkpoint":
-            if worker.step > 45:
-                self.continue_from_b(worker, facts)
+        takes_it = self.latest and worker.attempt == "parcel-01/2" and worker.step > 45
+        if takes_it and kind == "checkpoint":
+            self.continue_from_b(worker, facts)
         worker.really_say(kind, **facts)
 
     def continue_from_b(self, worker: Actor, facts: dict[str, Any]) -> None:
@@ -296,30 +297,7 @@ def test_b04_a_prefix_is_claimed_when_it_is_chosen_and_not_at_the_first_write(
 def test_b06_a_worker_silent_past_its_lease_speaks_after_its_trial_was_handed_on(
     tmp_path: Path, quiet: Callable[[str], Case]
 ) -> None:
-    class Slow(Script):
-        """The first worker says nothing for long, then speaks of its attempt as if nothing were."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.late: Said = []
-
-        def act(self, engine: CaseEngine, worker: Actor) -> Said:
-            if worker.attempt == "parcel-01/1" and worker.step >= 45:
-                engine.ledger.clock_seconds += 5.0
-                return []
-            return super().act(engine, worker)
-
-        def beside(self, engine: CaseEngine) -> Said:
-            taken_over = any(one.attempt == "parcel-01/2" for one in engine.workers.values())
-            sleeper = next(iter(engine.stopped.values()), None)
-            if sleeper is None or not taken_over or sleeper.order is None:
-                return []
-            said = [(sleeper.worker_id, one) for one in sleeper.act()]
-            sleeper.hear({"kind": "verdict", "go_on": True})
-            self.late += said
-            return said
-
-    case, script = Case(tmp_path, **of_82_steps(BETWEEN)), Slow()
+    case, script = Case(tmp_path, **of_82_steps(BETWEEN)), Sleeper()
     case.search(script)
     assert {"milestone", "finished"} <= {message["kind"] for _, message in script.late}
     first, second = case.attempts(1)

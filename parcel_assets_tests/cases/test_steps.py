@@ -19,6 +19,7 @@ from parcel_assets_tests.cases.theatre import (
     Actor,
     Case,
     CaseEngine,
+    FadesLater,
     Said,
     Script,
     false_alarms,
@@ -116,15 +117,8 @@ def test_b14_the_best_number_of_all_belongs_to_a_trial_stopped_early(
 ) -> None:
     stop = WAYS[way][1]
 
-    class FadesLater(Script):
-        """All are good up to step 39, the fifth a little less so, and none is at the end."""
-
-        def alarms(self, worker: Actor) -> int | None:
-            early = 2 if worker.number >= 5 else 0
-            return early if worker.step <= 39 else 8 + worker.number
-
     case = Case(tmp_path, **of_82_steps(way), **pruning(keep_fractions=[1.0, 0.5]))
-    case.search(FadesLater())
+    case.search(FadesLater(39))
     rows = {row.number: row for row in case.rows()}
     assert rows[5].state == rows[6].state == TrialState.PRUNED
     early = rows[5].costs[str(stop)]
@@ -139,7 +133,7 @@ def test_b14_the_best_number_of_all_belongs_to_a_trial_stopped_early(
 @pytest.mark.parametrize("way", WAYS)
 def test_b15_a_score_and_its_weights_are_of_one_step(tmp_path: Path, way: str) -> None:
     class KeepsTheBest(Script):
-        """Its score is step 82's, the weights it hands in are those of step 39, which was better."""
+        """Its score is step 82's; the weights it hands in are step 39's, which was better."""
 
         def say(self, worker: Actor, kind: str, facts: dict[str, Any]) -> None:
             if worker.attempt == "parcel-01/1" and kind == "finished":

@@ -11,6 +11,7 @@ import numpy as np
 
 from parcel_assets.core.attempts import AttemptRecord
 from parcel_assets.core.codec import digest_bytes
+from parcel_assets.core.identity import identity_digest
 from parcel_assets.core.ledger import Event, Kind, Lease
 from parcel_assets.core.lineage import lineage_of
 from parcel_assets.core.ports import Flags, Scores
@@ -90,8 +91,8 @@ class Actor(SimulatedWorker):
         super().say(kind, **facts)
 
     def _scores(self) -> Scores:
-        count = self.script.alarms(self)
-        return super()._scores() if count is None else false_alarms(self.flags, count)
+        found = self.script.scores(self)
+        return super()._scores() if found is None else found
 
     @property
     def flags(self) -> Flags:
@@ -145,8 +146,6 @@ class Script:
     turn_seconds = 0.1
 
     def __init__(self) -> None:
-        from parcel_assets.core.identity import identity_digest
-
         self.identity_digest = identity_digest(IDENTITY)
         self.orders: list[tuple[str, dict[str, Any]]] = []
 
@@ -161,6 +160,11 @@ class Script:
         """Return how many needless reviews a model asks for at its step; None: what it finds."""
         return None
 
+    def scores(self, worker: Actor) -> Scores | None:
+        """Return what a model scores at its step; None: what it finds."""
+        count = self.alarms(worker)
+        return None if count is None else false_alarms(worker.flags, count)
+
     def act(self, engine: "CaseEngine", worker: Actor) -> Said:
         """Let a worker do its next thing and return what reaches the coordinator."""
         return [(worker.worker_id, one) for one in worker.act()]
@@ -168,6 +172,45 @@ class Script:
     def beside(self, engine: "CaseEngine") -> Said:
         """Return what else reaches the coordinator in a turn."""
         return []
+
+
+class FadesLater(Script):
+    """All are good up to a step, the last trials a little less so, and none is at the end."""
+
+    def __init__(self, good_up_to: int) -> None:
+        super().__init__()
+        self.good_up_to = good_up_to
+
+    def alarms(self, worker: Actor) -> int | None:
+        early = 2 if worker.number >= 5 else 0
+        return early if worker.step <= self.good_up_to else 8 + worker.number
+
+
+class Sleeper(Script):
+    """The first worker of the first trial says nothing past its step 45, and speaks too late.
+
+    It speaks once its trial was handed on, as if nothing were; it does not wait for verdicts.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.late: Said = []
+
+    def act(self, engine: "CaseEngine", worker: Actor) -> Said:
+        if worker.attempt == "parcel-01/1" and worker.step >= 45:
+            engine.ledger.clock_seconds += 5.0
+            return []
+        return super().act(engine, worker)
+
+    def beside(self, engine: "CaseEngine") -> Said:
+        taken_over = any(one.attempt == "parcel-01/2" for one in engine.workers.values())
+        sleeper = next(iter(engine.stopped.values()), None)
+        if sleeper is None or not taken_over or sleeper.order is None:
+            return []
+        said = [(sleeper.worker_id, one) for one in sleeper.act()]
+        sleeper.hear({"kind": "verdict", "go_on": True})
+        self.late += said
+        return said
 
 
 class CaseEngine:
