@@ -99,7 +99,7 @@ class NoWorkerError(SettingError):
 
 
 class WorkerError(SettingError):
-    """This worker process can no longer do its part; another one can."""
+    """A worker process can no longer do its part; another one can."""
 
 
 class StorageError(SettingError):

@@ -96,20 +96,19 @@ def clashes_of(state: SearchState, reader: PrefixReader, records: Iterable[Attem
     return clashes
 
 
-def all_involved(state: SearchState, reader: PrefixReader, attempts: Mapping[str, str]) -> Clash:
-    """Return attempts that are about to be quarantined, with all that their own files involve.
+def with_those_involved(state: SearchState, reader: PrefixReader, clash: Clash) -> Clash:
+    """Return a clash with all that the files of its attempts involve.
 
-    Once quarantined their prefixes are moved away and looked at no more.
+    Whatever put an attempt in doubt first: its prefix is moved away now and never read again.
     """
-    involved = dict(attempts)
-    waiting = list(involved)
+    found, waiting = dict(clash), list(clash)
     while waiting:
         record = state.attempts[waiting.pop()]
-        found = prefix_clash(state, record, reader.content(record)) if record.clean else {}
-        new = {name: reason for name, reason in found.items() if name not in involved}
-        involved |= new
-        waiting += new
-    return involved
+        if record.clean:
+            more = prefix_clash(state, record, reader.content(record))
+            waiting += [name for name in more if name not in found]
+            found = more | found
+    return found
 
 
 def set_aside_quarantined(state: SearchState, store: Store, done: set[str]) -> None:

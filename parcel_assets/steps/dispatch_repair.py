@@ -15,7 +15,7 @@ from parcel_assets.core.search_charges import Room, room_for
 from parcel_assets.core.trial import TrialState
 from parcel_assets.steps.admission import StageSession
 from parcel_assets.steps.dispatch_desk import Desk, Entry
-from parcel_assets.steps.dispatch_lineage import all_involved, clashes_of
+from parcel_assets.steps.dispatch_lineage import clashes_of
 from parcel_assets.steps.dispatch_loop import Dispatcher
 from parcel_assets.steps.dispatch_settle import quarantine_entries
 from parcel_assets.steps.dispatch_work import Task
@@ -49,8 +49,7 @@ def quarantine_clashes(desk: Desk, records: list[AttemptRecord], found_by: str) 
     """Quarantine all that clashes of settled attempts involve; say whether there were any."""
     clashes = clashes_of(desk.state, desk.reader, records)
     if clashes:
-        involved = all_involved(desk.state, desk.reader, clashes)
-        desk.record(*quarantine_entries(desk, involved, found_by))
+        desk.record(*quarantine_entries(desk, clashes, found_by))
         desk.set_aside_quarantined()
     return bool(clashes)
 

@@ -74,7 +74,9 @@ def test_b30_a_worker_paused_past_its_lease_ends_its_trial_late(tmp_path: Path, 
     class Wakes(SilentAt):
         """It sleeps once all is trained and reported, before it says so."""
 
-        late: Said = []
+        def __init__(self) -> None:
+            super().__init__(10)
+            self.late: Said = []
 
         def act(self, engine: CaseEngine, worker: Actor) -> Said:
             return Script.act(self, engine, worker) if worker.waits else super().act(engine, worker)
@@ -84,11 +86,11 @@ def test_b30_a_worker_paused_past_its_lease_ends_its_trial_late(tmp_path: Path, 
             for worker in engine.stopped.values():
                 while worker.order is not None:  # it trains to the end and says so, all at once
                     said += [(worker.worker_id, one) for one in worker.act()]
-            self.late = self.late + said
+            self.late += said
             return said
 
     changes = SIX | {"search__trial_seconds_maximum": 300.0, "search__cap_accelerator_hours": 10.0}
-    case, script = Case(tmp_path, **changes), Wakes(10)
+    case, script = Case(tmp_path, **changes), Wakes()
     assert case.search(script)["ended"] == "budget", "the process survives, the others go on"
     assert "finished" in {message["kind"] for _, message in script.late}
     first, second = case.attempts(1)
@@ -109,17 +111,16 @@ def test_b30_a_worker_paused_past_its_lease_ends_its_trial_late(tmp_path: Path, 
 # ---- real processes: B32, B33, B35 ---------------------------------------------------------------
 
 KILLED, TERMINATED, RAISES = 1, 2, 3
+SIGNALS = {f"parcel-0{KILLED}/1": signal.SIGKILL, f"parcel-0{TERMINATED}/1": signal.SIGTERM}
 
 
 class Executioner(LocalEngine):
     """Ends the process of a trial's first attempt with a signal, at its first checkpoint."""
 
-    signals = {f"parcel-0{KILLED}/1": signal.SIGKILL, f"parcel-0{TERMINATED}/1": signal.SIGTERM}
-
     def receive(self, timeout_seconds: float) -> list[tuple[str, dict[str, Any]]]:
         heard = super().receive(timeout_seconds)
         for worker_id, message in heard:
-            number = self.signals.get(str(message.get("attempt")))
+            number = SIGNALS.get(str(message.get("attempt")))
             if message["kind"] == "checkpoint" and number is not None:
                 os.kill(self._workers[worker_id].process.pid, number)
         return heard
