@@ -14,7 +14,7 @@ if __name__ == "__main__":
     if not told.exists():
         told.touch()
 
-        def stop_at_once(_channel: worker.PipeChannel) -> None:
+        def stop_at_once(self: worker.PipeChannel) -> None:
             """Show no life at all."""
 
         worker.PipeChannel._show_life = stop_at_once  # type: ignore[method-assign]

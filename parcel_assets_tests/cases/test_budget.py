@@ -25,7 +25,7 @@ from parcel_assets_tests.cases.theatre import (
 from parcel_assets_tests.fake_training import FakeSampler
 from parcel_assets_tests.search_world import small_plan
 
-BUDGET = {"search__budget_trials": 82, "search__batch_trials": 16}
+BUDGET: dict[str, Any] = {"search__budget_trials": 82, "search__batch_trials": 16}
 
 
 def require_exactly(case: Case, budget: int) -> None:

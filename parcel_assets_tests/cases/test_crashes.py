@@ -26,7 +26,7 @@ from parcel_assets_tests.cases.theatre import (
 )
 from parcel_assets_tests.search_world import World, small_plan
 
-SIX = {"search__budget_trials": 6, "search__batch_trials": 2}
+SIX: dict[str, Any] = {"search__budget_trials": 6, "search__batch_trials": 2}
 
 
 @pytest.fixture(scope="module")

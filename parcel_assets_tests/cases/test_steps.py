@@ -177,7 +177,7 @@ def test_b17_a_search_killed_after_its_twentieth_trial_prunes_alike(
     broken.search(workers=3)
 
     def decisions(case: Case) -> dict[tuple[str, int], tuple[str, str]]:
-        found = {}
+        found: dict[tuple[str, int], tuple[str, str]] = {}
         for body in case.bodies(Kind.MILESTONE_REPORTED):
             verdict = (body["verdict"], body["reason"])
             key = (str(body["subject"]), int(body["step"]))

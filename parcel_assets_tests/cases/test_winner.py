@@ -159,7 +159,7 @@ def test_further_the_hundredth_trial_is_not_ranked_as_text(tmp_path: Path) -> No
 
     short = {"steps": 1, "milestones": [1], "batch_photos": 8, "checkpoint_every_steps": 3}
     none = EAGER | {"keep_fractions": []}
-    budget = {"search__budget_trials": 101, "search__batch_trials": 50}
+    budget: dict[str, Any] = {"search__budget_trials": 101, "search__batch_trials": 50}
     case = Case(tmp_path, training=short, pruning=none, **budget)
     case.search(AllEqual(), workers=4)
     ranked = [row.trial_id for row in rank_trials(case.rows())]
