@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from parcel_assets.core import gate_rules as rules
 from parcel_assets.core import split
 from parcel_assets.core.errors import (
     AdmissionError,
@@ -111,6 +112,13 @@ def add_copy(bench: Bench, of: str, *, quality: int | None) -> str:
     return "9000"
 
 
+def draw_smooth(path: Path) -> None:
+    """Draw what a camera might see: colours that change slowly, unlike noise."""
+    across, down = np.meshgrid(np.linspace(0, 3, 96), np.linspace(0, 2, 96))
+    waves = [np.sin(across + down), np.cos(across * 2), np.sin(down * 3)]
+    Image.fromarray((np.stack(waves, axis=2) * 100 + 128).astype(np.uint8)).save(path, quality=95)
+
+
 def test_b55_an_exact_copy_under_a_new_name_stays_on_its_side(bench: Bench) -> None:
     holdout = first_of(bench, bench.split("r1"), "holdout")
     new = add_copy(bench, holdout, quality=None)
@@ -118,6 +126,23 @@ def test_b55_an_exact_copy_under_a_new_name_stays_on_its_side(bench: Bench) -> N
     assert new in parts_of(bench, body)["holdout"], "it follows its twin"
     assert (holdout, new) in body.linked_components
     assert body.duplicate_pixels_across_parts == 0
+
+
+def test_b55_a_copy_that_was_encoded_anew_is_reported_with_both_names(bench: Bench) -> None:
+    first = bench.split("r1")
+    assert (first.near_copies_across_parts, first.near_copies) == (0, ()), "nothing looks alike"
+    holdout = first_of(bench, first, "holdout")
+    draw_smooth(bench.archive / f"images/{holdout}_0.jpg")
+    new = add_copy(bench, holdout, quality=60)
+    body = bench.split("r2")
+    assert new not in parts_of(bench, body)["holdout"], "its name alone deals it"
+    (found,) = body.near_copies
+    assert body.near_copies_across_parts == 1
+    assert {found.photo, found.other} == {f"images/{holdout}_0.jpg", f"images/{new}_0.jpg"}
+    assert "holdout" in {found.part, found.other_part}
+    gate = rules.no_duplicate_across(load_chain("r2", bench.ports))
+    assert gate.passed, "it is no proof"
+    assert "1 pairs look like copies across parts" in gate.sentence
 
 
 def test_b55_an_exact_copy_between_shipments_that_lie_in_two_parts_blocks_both(
