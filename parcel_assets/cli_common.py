@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from typer.core import TyperGroup
 
-from parcel_assets.core.errors import ParcelAssetsError, refused_by_the_system
+from parcel_assets.core.errors import ParcelAssetsError, SettingError, refused_by_the_system
 from parcel_assets.wiring import Settings
 
 EXIT_ERROR, EXIT_HOLD, EXIT_STOPPED = 1, 3, 130
@@ -64,9 +64,24 @@ class RefusingGroup(TyperGroup):
             if OPTIONS.debug or isinstance(error, BrokenPipeError):
                 raise
             raise typer.Exit(print_refusal(refused_by_the_system(error).as_fields())) from None
+        except UnicodeError as error:
+            if OPTIONS.debug:
+                raise
+            raise typer.Exit(print_refusal(_no_text(error).as_fields())) from None
         except KeyboardInterrupt:
             say("\nStopped. Nothing is lost: the same command goes on from here.", error=True)
             raise typer.Exit(EXIT_STOPPED) from None
+
+
+def _no_text(error: UnicodeError) -> SettingError:
+    return SettingError(
+        f"bytes that are no text ({error.reason})"
+        if isinstance(error, UnicodeDecodeError | UnicodeEncodeError)
+        else f"what is no text ({error})",
+        expected="UTF-8 in every argument and file",
+        where=NAME,
+        remedy="Type the argument again, or save the file as UTF-8. Nothing of it was recorded.",
+    )
 
 
 def console(*, error: bool = False) -> Console:

@@ -75,7 +75,7 @@ def _audit_revision(revision: str) -> LedgerAudit:
 def _audit_file(file: Path) -> LedgerAudit:
     from parcel_assets.steps.ledger import audit_lines
 
-    return audit_lines(file.read_text(encoding="utf-8").splitlines())
+    return audit_lines(file.read_bytes().split(b"\n"))  # other line ends may stand in a reason
 
 
 def _tell(audit: LedgerAudit, file: Path | None) -> None:

@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from parcel_assets.adapters.ledger_sql import SqlLedger
 from parcel_assets.cli import app
+from parcel_assets.core.ledger import Kind
 
+EVENT = (
+    b'{"at_seconds":%b,"body":{},"digest":"","kind":"plan_frozen","previous":"",'
+    b'"revision":"spring","sequence":%b}'
+)
 STORED = Path(__file__).parent / "data" / "ledgers" / "version-1.sqlite"
 
 
@@ -129,3 +135,63 @@ def test_one_of_revision_and_file_is_asked_for(data: Path) -> None:
     assert call(data, "verify").exit_code == 2
     assert call(data, "verify", "spring", "--file", "x").exit_code == 2
     assert call(data, "verify", "winter").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\xff\xfe no text",
+        b"[" * 100_000,
+        b'{"at_seconds":1,"body":{"a":NaN},"kind":"plan_frozen"}',
+        EVENT % (b"1e999", b"1"),
+        EVENT % (b"1", b"1e999"),
+        b'{"at_seconds":1,"body":{"a":"\\ud800"},"kind":"\\ud800"}',
+        b'{"at_seconds":1,"body":{},"kind":' + b"9" * 5000 + b"}",
+    ],
+)
+@pytest.mark.parametrize("before", [0, 8])
+def test_whatever_stands_in_a_line_is_told_in_words(
+    data: Path, tmp_path: Path, line: bytes, before: int
+) -> None:
+    lines = call(data, "export", "spring").stdout.encode().split(b"\n")
+    file = tmp_path / "spring.jsonl"
+    file.write_bytes(b"\n".join([*lines[:before], line, *lines[before + 1 :]]))
+    code, document = answer(data, "verify", "--file", str(file))
+    assert code == 1
+    assert document["first_fault"]["sequence"] == before + 1
+    assert "does not read" in document["first_fault"]["found"]
+    assert call(data, "verify", "--file", str(file)).exit_code == 1
+
+
+def test_a_time_that_no_clock_shows_is_told_in_words(data: Path) -> None:
+    call(data, "verify", "autumn")  # migrates
+    with closing(sqlite3.connect(data / "ledger.sqlite")) as database:
+        database.execute("DROP TRIGGER events_keeps_words")
+        database.execute("UPDATE events SET at_seconds = 9e999 WHERE sequence = 9")
+        database.commit()
+    code, document = answer(data, "verify", "spring")
+    assert code == 1
+    assert any(one["place"] == "chain" and one["sequence"] == 9 for one in document["faults"])
+
+
+@pytest.mark.parametrize("odd", ["\u2028", "\u2029", "\x85", "\x0b", "\x1c", "\r"])
+def test_an_export_is_read_by_the_line_ends_that_it_was_written_with(
+    data: Path, tmp_path: Path, odd: str
+) -> None:
+    ledger = SqlLedger(f"sqlite:///{data / 'ledger.sqlite'}")
+    lease = ledger.acquire("autumn", "test")
+    ledger.append(lease, [(Kind.SEARCH_CLOSED, {"words": f"belt 7{odd}is out"})])
+    ledger.release(lease)
+    file = tmp_path / "autumn.jsonl"
+    assert call(data, "export", "autumn", "-o", str(file)).exit_code == 0
+    code, document = answer(data, "verify", "--file", str(file))
+    assert "does not read" not in json.dumps(document)
+    assert document["events"] == document["rows"], (code, document)
+    shown = call(data, "export", "autumn").stdout_bytes
+    assert shown == file.read_bytes()
+
+
+def test_an_argument_that_is_no_text_is_refused_in_words(data: Path) -> None:
+    words = ["--data", str(data), "close", "autumn", "--reason", "belt \udcff"]
+    result = CliRunner().invoke(app, [*words, "--json"])
+    assert (result.exit_code, json.loads(result.stdout)["error"]) == (1, "SettingError")

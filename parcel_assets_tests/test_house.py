@@ -151,6 +151,21 @@ def test_nothing_is_pickled() -> None:
         assert "allow_pickle=True" not in source, path.name
 
 
+def test_our_own_programs_are_started_without_the_working_folder_on_their_path() -> None:
+    # else a folder named parcel_assets (or json.py) where a run was started would be run instead
+    starts = [(path.name, call) for path in MODULES for call in _own_programs(path)]
+    assert starts
+    assert not [one for one in starts if one[1][1] != "-P"]
+
+
+def _own_programs(path: Path) -> Iterator[list[str]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.List | ast.Tuple):
+            words = [ast.unparse(one).strip("'") for one in node.elts]
+            if words[:1] == ["sys.executable"] and any("parcel_assets." in one for one in words):
+                yield words
+
+
 def test_no_future_annotations() -> None:
     # they break the type hints that Dagster reads from assets, and our records need none
     wrong = [path.name for path in MODULES if "__future__.annotations" in set(imports_of(path))]

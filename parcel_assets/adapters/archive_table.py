@@ -4,6 +4,7 @@ Which columns mean what is guessed by core.sketch; judging rows is the source ad
 """
 
 import csv
+import io
 from pathlib import Path
 
 from parcel_assets.core.errors import ArchiveError
@@ -54,7 +55,7 @@ def _delimited(path: Path) -> LabelTable:
         encoding, text = "cp1252", data.decode("cp1252", errors="replace")
     first = text.partition("\n")[0]
     delimiter = max((",", ";", "\t"), key=first.count)
-    lines = csv.DictReader(text.splitlines(keepends=True), delimiter=delimiter)
+    lines = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
     header = tuple(lines.fieldnames or ())
     rows = tuple({name: row.get(name) or "" for name in header} for row in lines)
     return LabelTable(path.name, encoding, delimiter, header, rows)

@@ -33,7 +33,8 @@ from parcel_assets.adapters.engine_words import message_of, require_known, requi
 from parcel_assets.core.errors import SettingError
 from parcel_assets.core.ports import Message
 
-COMMAND = (sys.executable, "-m", "parcel_assets.worker")
+# -P: what lies in the folder a run was started from is not imported by the worker alone
+COMMAND = (sys.executable, "-P", "-m", "parcel_assets.worker")
 LINE_BYTES_MAXIMUM = 4 << 20
 UNREAD_BYTES_MAXIMUM = 16 << 20  # sent to a worker that does not read
 STOP_SECONDS = 10.0

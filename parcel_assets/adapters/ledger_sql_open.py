@@ -25,6 +25,7 @@ FIRST_PAUSE_SECONDS = 0.01
 # serialization, deadlock, lock not to be had, too many connections, server starting
 _PASSING_STATES = {"40001", "40P01", "55P03", "53300", "57P03"}
 _PASSING_WORDS = ("too many c", "starting up", "remaining connection slots")  # clients, connections
+BACKENDS = ("sqlite", "postgresql")
 _POSTGRESQL = (
     f"SET lock_timeout = '{WAIT_SECONDS:.0f}s'",
     # a writer that was stopped inside a transaction must not keep others out for ever
@@ -40,7 +41,7 @@ def open_database(url: str) -> sa.Engine:
 
     Raises SettingError where it cannot be opened, or was written by a newer release.
     """
-    place = url.rpartition("@")[2]  # without a user's password
+    place = url.partition("?")[0].rpartition("@")[2]  # a password may stand in either
     try:
         engine = _engine(url)
         with _disposed_if_refused(engine):
@@ -65,8 +66,24 @@ def _disposed_if_refused(engine: sa.Engine) -> Iterator[None]:
         raise
 
 
+def _parsed(url: str) -> sa.URL:
+    """Return the URL's parts; raises ArgumentError, whose words never repeat a part of it."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        raise ArgumentError(
+            "no URL like sqlite:///… or postgresql+psycopg://…; a password's @ : / ? % are written "
+            "%40 %3A %2F %3F %25"
+        ) from None
+    if parsed.get_backend_name() not in BACKENDS:
+        raise ArgumentError(
+            f"no ledger is kept in {parsed.get_backend_name()}; SQLite or PostgreSQL"
+        )
+    return parsed
+
+
 def _engine(url: str) -> sa.Engine:
-    parsed = make_url(url)
+    parsed = _parsed(url)
     on_file = parsed.get_backend_name() == "sqlite" and parsed.database not in {None, ""}
     if on_file and parsed.database != ":memory:":
         Path(str(parsed.database)).expanduser().parent.mkdir(parents=True, exist_ok=True)
@@ -153,7 +170,7 @@ def refusing_in_words(engine: sa.Engine) -> Iterator[None]:
         raise StorageError(
             f"a database that refuses to work ({error.orig})",
             expected="a sound database, room, and the right to write",
-            where=f"ledger {engine.url.render_as_string(hide_password=True)}",
+            where=f"ledger {engine.url.set(query={}).render_as_string(hide_password=True)}",
             remedy="Free space or mend the database, then run again: nothing half was kept.",
         ) from error
 

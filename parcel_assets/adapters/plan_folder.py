@@ -4,6 +4,7 @@ What a plan may hold is decided by core.plan; this file only knows that a plan i
 whose stem is its search revision.
 """
 
+import io
 import os
 import re
 import tomllib
@@ -115,7 +116,7 @@ def _changed(text: str, fields: Mapping[str, str], path: Path) -> str:
     """Return the text with other values in its snapshot section; nothing else may differ."""
     mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
     text = text.removeprefix(mark)
-    lines = text.splitlines(keepends=True)
+    lines = list(io.StringIO(text, newline=""))  # what TOML calls lines, no others
     start = next((n for n, line in enumerate(lines) if _SNAPSHOT.match(line.rstrip())), None)
     if start is not None:
         for name, value in fields.items():

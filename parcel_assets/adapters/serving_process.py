@@ -64,7 +64,7 @@ def _ask(order: Mapping[str, Any]) -> dict[str, Any]:
     environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
     try:
         ended = subprocess.run(  # noqa: S603 - our own module, no shell
-            [sys.executable, "-m", "parcel_assets.serving", json.dumps(order)],
+            [sys.executable, "-P", "-m", "parcel_assets.serving", json.dumps(order)],
             capture_output=True,
             check=False,
             timeout=TIME_LIMIT_SECONDS,

@@ -168,7 +168,7 @@ class AgeVault:
             path = Path(private) / "request.json"
             path.write_bytes(canonical_json(order))
             ended = subprocess.run(  # noqa: S603 - our own module, no shell
-                [sys.executable, "-m", "parcel_assets.vault", str(path)],
+                [sys.executable, "-P", "-m", "parcel_assets.vault", str(path)],
                 capture_output=True,
                 check=False,
                 env=_environment(),

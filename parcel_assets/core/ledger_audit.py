@@ -5,6 +5,7 @@ them, and the documents that evidence names, is left to the caller.
 """
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -132,13 +133,15 @@ def _read_event(
             str(row["digest"]),
         )
         as_written = not isinstance(body, str) or body == canonical_json(fields).decode()
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
         kind, sequence = str(row.get("kind")), _whole(row.get("sequence"), expected)
         words = f"a row that does not read ({error!r})"
         return None, AuditFault("chain", words, "an event as it was appended", sequence, kind)
     if event.revision != revision:
         words = f"an event of {event.revision}"
         return event, _at(event, "chain", words, f"an event of {revision}")
+    if not math.isfinite(event.at_seconds):
+        return event, _at(event, "chain", f"time {event.at_seconds}", "a time that a clock shows")
     if not as_written:
         return event, _at(event, "chain", "a body in other bytes", "its canonical JSON")
     return event, None

@@ -30,7 +30,7 @@ from parcel_assets.steps.data import pin_archive, pin_snapshot, register_plan, s
 from parcel_assets.wiring import Settings, draw_sample, find_plan, open_ports, write_pin, write_text
 
 OUTSIDE = Path(__file__).parent / "outside"
-COMMAND = (sys.executable, "-c", "from parcel_assets.cli import app; app()")
+COMMAND = (sys.executable, "-P", "-c", "from parcel_assets.cli import app; app()")
 REVISION = "drill"
 SEED, SHIPMENTS = 85, 150
 GONE_SECONDS = 10.0

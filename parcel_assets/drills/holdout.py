@@ -34,7 +34,7 @@ def peek(ground: Ground, report: Report) -> None:
     report.injections.append(ground.inject(words, watch))
     order = ground.outside / "order.json"
     order.write_text(json.dumps(_order(ground)), "utf-8")
-    vault = ground.start([sys.executable, "-m", "parcel_assets.vault", str(order)])
+    vault = ground.start([sys.executable, "-P", "-m", "parcel_assets.vault", str(order)])
     shut = vault.wait()
     report.detected += [
         f"Dagster's run ended with exit code {refused}",

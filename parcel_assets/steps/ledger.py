@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from parcel_assets.core.anchor import Anchor
-from parcel_assets.core.codec import short
+from parcel_assets.core.codec import canonical_json, short
 from parcel_assets.core.errors import LedgerError, ParcelAssetsError, StorageError
 from parcel_assets.core.evidence import SplitBody, TableBody
 from parcel_assets.core.holdout import holdout_keys
@@ -59,7 +59,7 @@ def audit_ledger(revision: str, ports: Ports) -> LedgerAudit:
     return LedgerAudit(revision, len(record.rows), events, tuple(faults), len(anchors))
 
 
-def audit_lines(lines: Sequence[str], anchors: Sequence[Anchor] = ()) -> LedgerAudit:
+def audit_lines(lines: Sequence[str | bytes], anchors: Sequence[Anchor] = ()) -> LedgerAudit:
     """Audit an exported chain, one JSON line an event: chain, fold and given anchors."""
     rows = [_row(line, number) for number, line in enumerate(lines, start=1) if line.strip()]
     revision = str(rows[0].get("revision")) if rows else "nothing"
@@ -73,10 +73,11 @@ def audit_lines(lines: Sequence[str], anchors: Sequence[Anchor] = ()) -> LedgerA
     return LedgerAudit(revision, len(rows), events, tuple(faults), len(anchors))
 
 
-def _row(line: str, number: int) -> Mapping[str, Any]:
+def _row(line: str | bytes, number: int) -> Mapping[str, Any]:
     try:
         row = json.loads(line)
-    except ValueError:
+        canonical_json(row)  # NaN, infinity and half a character are in no chain
+    except (ValueError, RecursionError):
         row = None
     return row if isinstance(row, dict) else {"sequence": number, "kind": "unknown"}
 

@@ -85,6 +85,21 @@ class TestLocalEngineInTheSearch(SearchEngineContract):
         os.kill(process_of(engine, worker_id), signal.SIGKILL)
 
 
+def test_a_worker_imports_nothing_from_the_folder_that_a_run_was_started_in(
+    tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("parcel_assets", "json"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('another program')")
+    monkeypatch.chdir(tmp_path)
+    engine = LocalEngine(logs)
+    engine.start("w", tmp_path / "no-setup.json")
+    ((_, lost),) = engine.receive(60)
+    engine.close()
+    assert "another program" not in lost["tail"]
+    assert "no-setup.json" in lost["tail"]  # our own worker ran, and missed its setup
+
+
 # ---- however the coordinator dies ---------------------------------------------------------------
 
 

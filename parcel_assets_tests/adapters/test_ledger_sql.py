@@ -1,5 +1,6 @@
 """The SQL ledger: the contract, and what only a database and processes can show."""
 
+import json
 import os
 import signal
 import sqlite3
@@ -159,6 +160,27 @@ def test_a_url_that_cannot_be_opened_is_a_setting_error(tmp_path: Path) -> None:
     for url in ("no url", "sqlite:////proc/nowhere/ledger.db"):
         with pytest.raises(SettingError):
             SqlLedger(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+psycopg://u:SECRET@127.0.0.1:1/x",
+        "postgresql+psycopg://u@127.0.0.1:1/x?password=SECRET",
+        "postgresql+psycopg://u:SECRET@127.0.0.1:port/x",
+        "postgresql+psycopg://u:SEC@RET@127.0.0.1:port/x",
+        "postgresql+psycopg://u:SECRET/T@127.0.0.1:1/x",
+        "postgresql+psycopg:/u:SECRET@127.0.0.1/x",
+        "mysql://u:SECRET@127.0.0.1/x",
+        "SECRET@nothing",
+    ],
+)
+def test_a_url_that_leads_nowhere_is_refused_and_its_password_not_repeated(url: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        SqlLedger(url).revisions()
+    told = json.dumps(refused.value.as_fields())
+    assert not any(secret in told for secret in ("SECRET", "SEC@", "RET@")), told
+    assert refused.value.where.startswith("ledger ")
 
 
 def test_a_full_disk_is_told_in_words_and_loses_nothing(tmp_path: Path) -> None:
