@@ -12,6 +12,7 @@ from parcel_assets.adapters.report_html_parts import (
     Packet,
     card,
     chip,
+    chosen_trial,
     duration,
     figure_of,
     mark,
@@ -21,6 +22,7 @@ from parcel_assets.adapters.report_html_parts import (
     source_of,
 )
 from parcel_assets.adapters.report_html_tags import Markup, join, tag
+from parcel_assets.core.approval import who_words
 from parcel_assets.core.packet import (
     ATTEMPTS_FILE,
     DECISION_FILE,
@@ -36,6 +38,8 @@ from parcel_assets.core.packet import (
     evidence_file,
     read_json,
 )
+from parcel_assets.core.packet_files import read_events
+from parcel_assets.core.selection import frozen_selections
 from parcel_assets.core.stage import Stage
 
 WORDS = {
@@ -78,27 +82,59 @@ def waiver(packet: Packet) -> Markup | None:
     """Return the quality decision as it was written, or None where nobody had to decide."""
     if DECISION_FILE not in packet.files:
         return None
+    replaced = replaced_words(packet)
     decision = read_json(packet.files, DECISION_FILE)
     seen = decision["numbers_seen"]
     titles = {
         "accept": "Waiver: a held slice was accepted",
         "replace": "The first choice was replaced",
+        "close": "The held candidate was turned down",
     }
     rows = [
-        ("Decided by", f"{decision['name']}, {decision['role']} (names are self-declared)"),
-        ("Scope", decision["scope"] or "none"),
-        ("Expires", decision["expires_on"] or "does not apply"),
-        ("Consequence", seen.get("consequence", "")),
+        ("Decided by", who_words(decision)),
+        ("Scope", decision["scope"] or "does not apply"),
+        ("Until", decision["expires_on"] or "does not apply"),
+        (
+            "If it had been accepted" if decision["outcome"] != "accept" else "What it means",
+            seen.get("consequence", ""),
+        ),
     ]
     return tag(
         "div",
         tag("h3", titles.get(decision["outcome"], decision["outcome"])),
         [tag("p", words) for words in seen.get("slices", [])],
+        tag("p", replaced, class_="lead") if replaced else None,
         tag("blockquote", decision["reason"]),
         tag("dl", [join(tag("dt", name), tag("dd", words)) for name, words in rows]),
         tag("p", tag("a", DECISION_FILE, href=DECISION_FILE), class_="small"),
         class_="waiver",
         id="decision",
+    )
+
+
+def replaced_words(packet: Packet) -> str | None:
+    """Return in words that the candidate took the place of a held one, or None where it did not."""
+    frozen = frozen_selections(read_events(packet.files))
+    if len(frozen) < 2 or not packet.rerun:
+        return None
+    return (
+        f"Slice-informed: {frozen[-1].trial} took the place of {frozen[0].trial}, the first choice "
+        "on validation, after a person had seen that one's slices. Its numbers are a little too "
+        "good for that."
+    )
+
+
+def closed_page(packet: Packet) -> Markup:
+    """Return the cards of a closed search: those that it came to."""
+    page = packet.page
+    return tag(
+        "div",
+        _counts(packet),
+        _compute(packet),
+        _lineage(packet) if "winner" in page else None,
+        _rerun(packet) if "rerun" in page else None,
+        _slices(packet) if "slices" in page else None,
+        class_="cards",
     )
 
 
@@ -135,11 +171,11 @@ def _counts(packet: Packet) -> Markup:
             tag("small", " of ", number(counts["budget_trials"]), " trial slots accounted for"),
             class_="big",
         ),
-        tag("div", trial_squares(packet.trials, packet.verdict["selected_trial"]),
+        tag("div", trial_squares(packet.trials, chosen_trial(packet)),
             style="margin:12px 0 2px"),
         tag("ul", legend, class_="legend"),
-        tag("p", f"{sum_words} = {trials['total']['value']}, the whole budget. "
-            f"The ringed square is the winner.", class_="sum"),
+        tag("p", f"{sum_words} = {trials['total']['value']}, the whole budget. ",
+            "The ringed square is the winner." if chosen_trial(packet) else None, class_="sum"),
         tag("p", number(counts["unstarted_trials"]), " of the slots were never started; the search "
             "ended: ", number(counts["ended"]), ".", class_="sum"),
         tag("p", tag("b", number(attempts["total"]), " attempts"), " at these trials: ",
@@ -165,7 +201,8 @@ def _compute(packet: Packet) -> Markup:
     legend.append(tag("li", tag("i", class_="b-left"), f"{duration(left)} not used"))
     listed = " + ".join(f"{seconds:.1f}" for _, seconds in parts)
     saved, done = compute["steps_saved_by_pruning"], compute["steps_trained"]
-    saving = float(saved["value"]) / ((float(saved["value"]) + float(done["value"])) or 1.0)
+    undone, trained = float(saved["value"] or 0), float(done["value"] or 0)
+    saving = undone / ((undone + trained) or 1.0)
     return card(
         "Compute, charged against the cap",
         tag("div", tag("data", duration(total), value=str(total),
@@ -175,7 +212,7 @@ def _compute(packet: Packet) -> Markup:
         tag("div", share_bar(parts, cap), style="margin:14px 0 4px"),
         tag("ul", legend, class_="legend"),
         tag("p", f"{listed} = {total:.1f} accelerator-seconds.", class_="sum"),
-        tag("p", "Pruning left ", number(saved), f" of {saved['value'] + done['value']} training "
+        tag("p", "Pruning left ", number(saved), f" of {undone + trained:.0f} training "
             f"steps undone, a saving of {100 * saving:.0f} %. An accelerator-second is one worker "
             "slot for "
             "one second of the ledger's clock.", class_="sum soft"),
