@@ -3,8 +3,10 @@ PYTHON ?= python3.11
 VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO ?=
+SEEDS ?= 100000
+FROM ?= 0
 
-.PHONY: demo test test-slow lint bench ui install clean
+.PHONY: demo test test-slow simulate lint bench ui install clean
 .DEFAULT_GOAL := demo
 
 # draws the sample archive and runs a whole search on it; `make demo DEMO=--quick` takes minutes
@@ -16,6 +18,10 @@ test: install
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow
+
+# whole searches in simulated worlds full of faults; failing seeds are printed and it goes on
+simulate: install
+	$(BIN)/python -m parcel_assets_tests.simulation $(SEEDS) --from $(FROM)
 
 lint: install
 	$(BIN)/ruff check .

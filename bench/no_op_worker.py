@@ -12,14 +12,15 @@ from pathlib import Path
 import numpy as np
 
 from parcel_assets.core.codec import canonical_json, derive_seed
-from parcel_assets.core.lineage import LINEAGE_PREFIX, read_lineage_header
-from parcel_assets.core.ports import Pixels, Scores, TrainingData, TrainingObserver, TrainingTask
+from parcel_assets.core.lineage import LINEAGE_PREFIX
+from parcel_assets.core.ports import TrainingData, TrainingObserver, TrainingTask
 from parcel_assets.worker import run
+from parcel_assets_tests.fake_training import FakeTrainer
 
 CHECKPOINT_BYTES = 200_000  # weights, optimizer and averages of the sample plans' networks
 
 
-class NoOpTrainer:
+class NoOpTrainer(FakeTrainer):
     """Speaks the protocol; its scores are drawn from the trial's seed."""
 
     def train(
@@ -42,25 +43,16 @@ class NoOpTrainer:
                     return step
             due = milestone or step % task.training.checkpoint_every_steps == 0
             if due and step < task.training.steps:
-                observer.at_checkpoint(step, _saver(step))
-        _saver(task.training.steps)(save_model, {})
+                observer.at_checkpoint(step, _saver(task.seed, step))
+        _saver(task.seed, task.training.steps)(save_model, {})
         return task.training.steps
 
-    def score(self, model: Path, pixels: Pixels) -> Scores:
-        """Return no opinion on any photo."""
-        _ = model
-        return np.full(len(pixels), 0.5, dtype=np.float32)
 
-    def read_lineage(self, checkpoint: Path) -> Mapping[str, str]:
-        """Return the lineage in a checkpoint's header."""
-        return read_lineage_header(checkpoint.read_bytes(), str(checkpoint))
-
-
-def _saver(step: int) -> Callable[[Path, Mapping[str, str]], None]:
+def _saver(seed: int, step: int) -> Callable[[Path, Mapping[str, str]], None]:
     """Return what writes a safetensors file whole or not at all, flushed, as the real one does."""
 
     def save(path: Path, lineage: Mapping[str, str]) -> None:
-        body = bytes(CHECKPOINT_BYTES)
+        body = np.random.default_rng(derive_seed("weights", seed, step)).bytes(CHECKPOINT_BYTES)
         fields = {LINEAGE_PREFIX + key: text for key, text in lineage.items()}
         tensor = {"dtype": "U8", "shape": [len(body)], "data_offsets": [0, len(body)]}
         fields |= {"step": str(step)}

@@ -15,15 +15,16 @@ import typer
 
 from parcel_assets.cli_common import (
     EXIT_ERROR,
+    EXIT_STOPPED,
     OPTIONS,
     JsonOption,
     print_json,
     print_table,
     say,
 )
-from parcel_assets.core.errors import SettingError
+from parcel_assets.core.errors import ParcelAssetsError, SettingError
 from parcel_assets.drills.ground import Base
-from parcel_assets.drills.records import DrillError, Report
+from parcel_assets.drills.records import Report
 from parcel_assets.drills.registry import DRILLS, Drill, run_drill
 
 MARKS = {True: "right", False: "WRONG"}
@@ -123,7 +124,7 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _stopped_like_ctrl_c() -> Iterator[None]:
-    """Let a polite stop end the drill as Ctrl-C does, so that everything is cleaned up."""
+    """Let a polite stop end the drill as Ctrl-C does: cleaned up, with exit code 130."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -131,6 +132,9 @@ def _stopped_like_ctrl_c() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
+    except KeyboardInterrupt:
+        say("\nStopped. Whatever the drill had started is ended.", error=True)
+        raise typer.Exit(EXIT_STOPPED) from None
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -140,7 +144,7 @@ def _run(one: Drill, base: Base) -> Report:
     began = time.monotonic()
     try:
         return run_drill(one, base, base.tell)
-    except DrillError as error:
+    except ParcelAssetsError as error:
         report = Report(one.name, seconds=time.monotonic() - began)
         report.detected.append(f"the drill itself failed: {error}")
         return report

@@ -1,16 +1,19 @@
 """In-memory stand-ins for ports, for tests that need no database and no process."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from parcel_assets.core.codec import canonical_json
+from parcel_assets.core.codec import canonical_json, digest_bytes
 from parcel_assets.core.errors import (
     HoldoutError,
     LeaseHeldError,
     LedgerError,
     SplitError,
     StaleFenceError,
+    StorageError,
 )
 from parcel_assets.core.ledger import (
     Event,
@@ -41,6 +44,10 @@ class FakeLedger:
         self._lease_seconds = lease_seconds
         self.clock_seconds = 1_000.0
         self._chains: dict[str, list[Event]] = {} if shared is None else shared._chains
+        # kinds and once-keys of each chain, so that an append needs not read it again
+        self._said: dict[str, tuple[set[Kind], set[str | None]]] = (
+            {} if shared is None else shared._said
+        )
         self._leases: dict[str, tuple[Lease, float, bool]] = (
             {} if shared is None else shared._leases
         )
@@ -105,15 +112,15 @@ class FakeLedger:
     ) -> tuple[Event, ...]:
         self.renew(lease)
         chain = self._chains.get(lease.revision, [])
-        kinds = {event.kind for event in chain}
-        keys = {once_key(event.kind, event.body) for event in chain} - {None}
+        known = self._said.setdefault(lease.revision, (set(), set()))
+        kinds, keys = set(known[0]), set[str | None]()
         head = chain[-1] if chain else None
         fresh: list[Event] = []
         for kind, body in entries:
             check_may_append(kinds, kind, lease.revision)
             plain = json.loads(canonical_json(dict(body)))
             key = once_key(kind, plain)
-            if key is not None and key in keys:
+            if key is not None and (key in keys or key in known[1]):
                 raise LedgerError(key, expected="said once", where=lease.revision, remedy="Read.")
             head = chain_event(
                 head, revision=lease.revision, at_seconds=self.now(), kind=kind, body=plain
@@ -123,6 +130,8 @@ class FakeLedger:
             fresh.append(head)
         if fresh:
             self._chains.setdefault(lease.revision, []).extend(fresh)
+            known[0].update(kinds)
+            known[1].update(keys - {None})
         return tuple(fresh)
 
     def assignments(self, archive: str) -> Mapping[str, str]:
@@ -159,3 +168,128 @@ class FakeLedger:
             return False
         self._versions.add((archive, version))
         return True
+
+
+class FakeStore:
+    """A store in memory; an object becomes a file when somebody asks for its path.
+
+    Prefixes are folders below `folder`, as workers write there. With a `base`, its objects and
+    their files are shared, to start many stores from one.
+    """
+
+    OWNER_FILE = "owner.json"
+
+    def __init__(self, folder: Path, *, base: "FakeStore | None" = None) -> None:
+        self._folder = folder
+        self._objects: dict[str, tuple[bytes, str]] = {} if base is None else dict(base._objects)
+        self._paths: dict[str, Path] = {} if base is None else dict(base._paths)
+        self._shared = base
+        self._anchors: dict[str, dict[tuple[int, str], dict[str, Any]]] = {}
+
+    def put(self, data: bytes, suffix: str = "") -> str:
+        if not re.fullmatch(r"(\.[a-z0-9]{1,15})*", suffix):
+            raise ValueError(f"suffix {suffix!r}: expected like .npy")
+        digest = digest_bytes(data)
+        if digest not in self._objects:
+            self._objects[digest] = (bytes(data), suffix)
+        elif digest in self._paths and self._paths[digest].read_bytes() != data:
+            self._write(self._paths[digest], data)
+        return digest
+
+    def put_many(self, objects: Sequence[tuple[bytes, str]]) -> tuple[str, ...]:
+        return tuple(self.put(data, suffix) for data, suffix in objects)
+
+    def put_file(self, source: Path, suffix: str = "") -> str:
+        return self.put(source.read_bytes(), suffix)
+
+    def get(self, digest: str) -> bytes:
+        self._require(digest)
+        path = self._paths.get(digest)
+        data = self._objects[digest][0] if path is None else path.read_bytes()
+        if path is not None and digest_bytes(data) != digest:
+            raise StorageError(
+                "other bytes", expected=digest[:8], where=str(path), remedy="Restore it."
+            )
+        return data
+
+    def path(self, digest: str) -> Path:
+        self._require(digest)
+        if digest not in self._paths:
+            if self._shared is not None and digest in self._shared._objects:
+                self._paths[digest] = self._shared.path(digest)
+                return self._paths[digest]
+            data, suffix = self._objects[digest]
+            path = self._folder / "objects" / f"{digest}{suffix}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._write(path, data)
+            self._paths[digest] = path
+        return self._paths[digest]
+
+    @staticmethod
+    def _write(path: Path, data: bytes) -> None:
+        path.unlink(missing_ok=True)
+        path.write_bytes(data)
+        path.chmod(0o444)
+
+    def _require(self, digest: str) -> None:
+        if not re.fullmatch(r"[0-9a-f]{64}", digest) or digest not in self._objects:
+            raise StorageError(
+                f"no object {digest[:8]!r}", expected="one", where="memory", remedy="Put it first."
+            )
+
+    def put_document(self, value: Any) -> str:
+        return self.put(canonical_json(value), ".json")
+
+    def get_document(self, digest: str) -> Any:
+        try:
+            return json.loads(self.get(digest))
+        except ValueError as error:
+            raise StorageError(
+                "no JSON", expected="a document", where=digest[:8], remedy="Look what names it."
+            ) from error
+
+    def leave_anchor(self, revision: str, anchor: Mapping[str, Any]) -> None:
+        key = (int(anchor["sequence"]), str(anchor["stage"]))
+        known = self._anchors.setdefault(self._plain(revision), {})
+        if known.setdefault(key, dict(anchor)) != dict(anchor):
+            raise StorageError(
+                "another anchor", expected=str(known[key]), where=revision, remedy="Restore it."
+            )
+
+    def anchors(self, revision: str) -> tuple[Mapping[str, Any], ...]:
+        return tuple(one for _, one in sorted(self._anchors.get(self._plain(revision), {}).items()))
+
+    def claim_prefix(self, prefix: str, owner: Mapping[str, Any]) -> Path:
+        folder = self.prefix_path(prefix)
+        above = [one for one in folder.parents if one.is_relative_to(self._folder / "attempts")]
+        taken = [one for one in above if one.is_symlink() or (one / self.OWNER_FILE).exists()]
+        if folder.exists() or folder.is_symlink() or taken:
+            raise StorageError(
+                f"{prefix} taken", expected="a free prefix", where=str(folder), remedy="Another."
+            )
+        folder.mkdir(parents=True)
+        self._write(folder / self.OWNER_FILE, canonical_json(dict(owner)))
+        return folder
+
+    def prefix_path(self, prefix: str) -> Path:
+        parts = [self._plain(part) for part in prefix.split("/")]
+        return (self._folder / "attempts").joinpath(*parts)
+
+    def set_aside(self, prefix: str, note: Mapping[str, Any]) -> Path:
+        folder = self.prefix_path(prefix)
+        kept = (self._folder / "quarantine").joinpath(*prefix.split("/"))
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        written = kept.with_name(f"{kept.name}.json")
+        if not written.exists():
+            self._write(written, canonical_json(dict(note)))
+        if (folder.exists() or folder.is_symlink()) and not kept.exists():
+            folder.rename(kept)
+        return kept
+
+    @staticmethod
+    def _plain(name: str) -> str:
+        if not re.fullmatch(r"[a-z0-9_][a-z0-9._=-]{0,127}", name):
+            raise StorageError(
+                repr(name), expected="a plain name", where="memory", remedy="Ask for another."
+            )
+        return name

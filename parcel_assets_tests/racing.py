@@ -38,16 +38,14 @@ def lease_of(ledger: SqlLedger) -> Deed:
 
 
 def freeze(ledger: SqlLedger) -> Deed:
-    """Freeze a plan under one revision; who does not get the lease looks whether it is frozen."""
+    """Freeze a plan under one revision, as its registration does: look, take the lease, say it."""
 
     def say() -> str:
         body = {"plan": {"by": os.getpid()}, "plan_digest": "d" * 64}
-        while True:
+        while not ledger.events(REVISION):
             try:
                 lease = ledger.acquire(REVISION, "race")
             except LeaseHeldError:
-                if ledger.events(REVISION):
-                    return "lost"
                 time.sleep(random.uniform(0.0, 0.5))
                 continue
             try:
@@ -57,6 +55,7 @@ def freeze(ledger: SqlLedger) -> Deed:
             finally:
                 ledger.release(lease)
             return "won"
+        return "lost"
 
     return say
 

@@ -46,7 +46,7 @@ from parcel_assets.core.split import part_data
 from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.core.statistics import Costs, estimate_cost
 from parcel_assets.core.table import pack_scores, table_digest, table_rows
-from parcel_assets.core.thresholds import choose_threshold, review_decisions
+from parcel_assets.core.thresholds import choose_threshold, review_decisions, threshold_interval
 from parcel_assets.core.trial import trial_id_of, trial_seed
 from parcel_assets_tests.core.plans import plan as small_plan
 from parcel_assets_tests.fakes import FakeLedger
@@ -750,7 +750,18 @@ class _Teller:
                     "review_all": numbers["review_all_cost_per_1000"],
                     "review_none": numbers["review_none_cost_per_1000"],
                 },
-                "validation": numbers | {"against_reference": paired.as_document()},
+                "validation": numbers
+                | {
+                    "against_reference": paired.as_document(),
+                    "display_interval": {"low": 410.5, "high": 512.5},
+                    "threshold_interval": threshold_interval(
+                        self.candidate.scores,
+                        self.damaged,
+                        self.shipments,
+                        COSTS,
+                        threshold=self.candidate.threshold,
+                    ).as_document(),
+                },
                 "reference_validation": self._estimate(self.reference),
             },
         )

@@ -1,7 +1,7 @@
 """A revision that is ready to be searched, in a folder: plan, pinned photos, split, ledger, store.
 
-`python -m parcel_assets_tests.search_world FOLDER WORKERS FAULTS_JSON` searches it in a process of
-its own, for tests that kill it.
+`python -m parcel_assets_tests.search_world FOLDER WORKERS FAULTS_JSON [URL]` searches it in a
+process of its own, for tests that kill it.
 """
 
 import io
@@ -238,4 +238,6 @@ def setup_of(world: World) -> Path:
 
 
 if __name__ == "__main__":
-    World(Path(sys.argv[1])).search(workers=int(sys.argv[2]), faults=json.loads(sys.argv[3]))
+    url = sys.argv[4] if len(sys.argv) > 4 else ""
+    at = World(Path(sys.argv[1]), ledger=SqlLedger(url) if url else None)
+    at.search(workers=int(sys.argv[2]), faults=json.loads(sys.argv[3]))

@@ -207,6 +207,20 @@ def test_a_hold_has_its_name_its_words_and_the_next_command(data: Path) -> None:
     assert (standing["state"], standing["gate"]) == ("hold", "protected_slices")
 
 
+def test_a_search_is_closed_for_good_with_a_reason_and_status_says_so(data: Path) -> None:
+    hold_in_ledger(data)
+    call("close", REVISION, code=2)
+    assert "no reason" in call("close", REVISION, "--reason", " ", code=ERROR)
+    for _ in range(2):
+        closed = call_json("close", REVISION, "--reason", "its camera was moved")
+        assert (closed["state"], closed["hold"]) == ("hold", "closed")
+    output = call("status", REVISION)
+    assert "by a person: its camera was moved" in output
+    search = call_json("status", REVISION)["search"]
+    assert search["closed"] == "its camera was moved"
+    assert search["started_trials"] + search["unstarted_trials"] == 82
+
+
 def test_a_decision_is_recorded_once_and_said_in_parcels(data: Path) -> None:
     hold_in_ledger(data)
     words = ["decide", REVISION, "--outcome", "accept", "--name", "Q. Owner", "--role", "quality"]

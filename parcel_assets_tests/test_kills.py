@@ -1,10 +1,12 @@
 """All 82 slots with real training, killed again and again: the same table, nothing twice.
 
-One undisturbed search with one worker says what the table is. A second one, with two workers, loses
-workers and whole runs in mid-trial, at its end all its checkpoints, and must come to the same.
+One undisturbed search with one worker says what the table is. Those with two and with eight workers
+must come to the same, and so must one that loses workers, whole runs or both at random moments, and
+at its end all its checkpoints.
 """
 
 import os
+import random
 import shutil
 import signal
 import sqlite3
@@ -34,7 +36,7 @@ pytestmark = pytest.mark.slow
 PLANS = Path(__file__).parent.parent / "data" / "plans"
 REVISION = "small-kill-test"
 BUDGET = 82
-KILLS = 8
+KILLS = 21  # workers, the whole run, or both, in turn
 PATIENCE_SECONDS = 600.0
 
 
@@ -76,11 +78,15 @@ def killed(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a data folder whose search was killed KILLS times in mid-trial and went on."""
     data = data_with(archive, tmp_path_factory.mktemp("killed"))
     killer = Killer(data)
-    for number in range(KILLS):
-        # spread over the search; workers and whole runs in turn
-        killer.wait_for(lambda number=number: killer.settled >= 4 + 9 * number)  # type: ignore[misc]
-        killer.wait_for(killer.in_mid_trial)
-        killer.kill_workers() if number % 2 else killer.kill_run()
+    moments = sorted(random.Random(21).sample(range(1, BUDGET - 4), KILLS))
+    for number, moment in enumerate(moments):
+        killer.wait_for(lambda moment=moment: killer.settled >= moment)  # type: ignore[misc]
+        if number % 2:
+            killer.wait_for(killer.in_mid_trial)  # else whatever is going on
+        if number % 3 != 1:
+            killer.kill_workers()
+        if number % 3 != 0:
+            killer.kill_run()
     killer.wait_for(lambda: str(Stage.TABLE) in killer.recorded)
     killer.kill_run(again=False)
     shutil.rmtree(data / "store" / "attempts")  # no rerun needs a search's checkpoint
@@ -170,7 +176,21 @@ def test_killed_with_two_workers_the_table_is_that_of_one_worker_undisturbed(
     attempts = fold_search(torn.plan, torn.events).attempts.values()
     resumed = [one for one in attempts if one.started.resume_step > 0]
     assert len(resumed) >= KILLS // 2
+    assert {one.ended.reason.partition(":")[0] for one in attempts if one.ended} >= {
+        "its worker was lost",
+        "its coordinator was lost",
+    }
     assert not any(one.used_up for one in attempts)
+
+
+@pytest.mark.parametrize("workers", [2, 8])
+def test_undisturbed_with_more_workers_the_table_is_that_of_one(
+    undisturbed: Path, archive: Path, tmp_path: Path, workers: int
+) -> None:
+    data = data_with(archive, tmp_path / "data")
+    document(command(data, "--workers", str(workers), "run", REVISION, "--json"))
+    chain = chain_in(data)
+    assert digest_of(chain) == digest_of(chain_in(undisturbed)) == chain.table.table_digest
 
 
 def test_without_any_checkpoint_of_the_search_the_rerun_gives_its_scores(killed: Path) -> None:

@@ -14,7 +14,12 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from parcel_assets.adapters.ledger_sql_clock import LedgerClock
-from parcel_assets.adapters.ledger_sql_open import transact
+from parcel_assets.adapters.ledger_sql_open import (
+    once,
+    patiently,
+    refusing_in_words,
+    transact,
+)
 from parcel_assets.adapters.ledger_sql_owner import host_name, process_start, surely_dead
 from parcel_assets.adapters.ledger_sql_schema import leases
 from parcel_assets.core.errors import LeaseHeldError, StaleFenceError, StorageError
@@ -60,8 +65,6 @@ class Leases:
     def acquire(self, revision: str, purpose: str) -> Lease:
         """Return the revision's lease with a new fence; raises LeaseHeldError while one lives."""
         owner = f"{self._host}:{os.getpid()}:{uuid.uuid4().hex[:12]}"
-        # a look first: whoever only waits must not make the holder wait for the lease's row
-        transact(self._engine, lambda one: self._look(one, revision), reads_only=True)
         try:
             lease = self._take(revision, purpose, owner)
         except IntegrityError:  # another process made the row between our look and our insert
@@ -82,7 +85,14 @@ class Leases:
             self._require_free(row, self._clock.now_in(connection))
 
     def _take(self, revision: str, purpose: str, owner: str) -> Lease:
-        return transact(self._engine, lambda one: self._take_in(one, revision, purpose, owner))
+        def attempt() -> Lease:
+            # a look first, each time: of many that want it, those who came too late are told so,
+            # and neither queue as writers nor make the holder wait for the lease's row
+            once(self._engine, lambda one: self._look(one, revision), reads_only=True)
+            return once(self._engine, lambda one: self._take_in(one, revision, purpose, owner))
+
+        with refusing_in_words(self._engine):
+            return patiently(attempt)
 
     def _take_in(self, connection: sa.Connection, revision: str, purpose: str, owner: str) -> Lease:
         query = sa.select(leases).where(leases.c.revision == revision).with_for_update()

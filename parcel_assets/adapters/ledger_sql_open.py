@@ -20,7 +20,7 @@ from parcel_assets.adapters.ledger_sql_migrate import bring_up_to_date, is_curre
 from parcel_assets.core.errors import SettingError, StorageError
 
 PATIENCE_SECONDS = 30.0  # how long a database may be busy with others before we give up
-WAIT_SECONDS = 5.0  # of which the database itself waits so long at a time
+WAIT_SECONDS = 2.0  # of which the database itself waits so long at a time
 FIRST_PAUSE_SECONDS = 0.01
 # serialization, deadlock, lock not to be had, too many connections, server starting
 _PASSING_STATES = {"40001", "40P01", "55P03", "53300", "57P03"}
@@ -44,8 +44,8 @@ def open_database(url: str) -> sa.Engine:
     try:
         engine = _engine(url)
         with _disposed_if_refused(engine):
-            if not _patiently(lambda: _once(engine, is_current, reads_only=True)):
-                _patiently(lambda: _once(engine, lambda one: bring_up_to_date(one, place)))
+            if not patiently(lambda: once(engine, is_current, reads_only=True)):
+                patiently(lambda: once(engine, lambda one: bring_up_to_date(one, place)))
     except (ArgumentError, DatabaseError, OSError, ModuleNotFoundError) as error:
         raise SettingError(
             f"{error.__class__.__name__}: {getattr(error, 'orig', None) or error}",
@@ -100,17 +100,18 @@ def transact(
     if at_one_moment and engine.dialect.name != "sqlite":  # there every transaction is so
         options["isolation_level"] = "REPEATABLE READ"
     with refusing_in_words(engine):
-        return _patiently(lambda: _once(engine, work, **options))
+        return patiently(lambda: once(engine, work, **options))
 
 
-def _once(engine: sa.Engine, work: Callable[[sa.Connection], Result], **options: Any) -> Result:
+def once(engine: sa.Engine, work: Callable[[sa.Connection], Result], **options: Any) -> Result:
+    """Do the work in one transaction, trying nothing again."""
     with engine.connect() as connection:
         connection.execution_options(**options)
         with connection.begin():
             return work(connection)
 
 
-def _patiently(work: Callable[[], Result]) -> Result:
+def patiently(work: Callable[[], Result]) -> Result:
     """Call until it succeeds, fails for good, or patience ends; with pauses that grow and differ.
 
     Everything tried again was rolled back by the database: no commit is ever in doubt here.

@@ -35,6 +35,13 @@ def cost_chapter(packet: Packet) -> Markup:
             f"Thresholds from {steady['low']:.4g} to {steady['high']:.4g} cost the same within one "
             "paired standard error: the validation shipments do not tell them apart. "
         )
+    shown_as = packet.rerun["validation"].get("display_interval")
+    around = ""
+    if shown_as is not None:
+        around = (
+            f" Resampling whole shipments puts the winner's cost on validation between "
+            f"{shown_as['low']:.0f} and {shown_as['high']:.0f} (95 %), its choice not counted."
+        )
     ties = packet.rerun["tie_set"]
     words = "No other trial lies within one paired standard error of the winner."
     if len(ties) > 1:
@@ -52,7 +59,7 @@ def cost_chapter(packet: Packet) -> Markup:
         "one-sided 95 % bounds over shipments.",
         tag("figure", tag("div", cost_rows(_cost_lines(packet),
             packet.plan["final"]["target_cost_per_1000"]), class_="scroll")),
-        tag("p", words, class_="soft"),
+        tag("p", words + around, class_="soft"),
         tag("h3", "Threshold", style="margin-top:26px"),
         tag("figure", tag("div", threshold_curve(points, float(packet.rerun["threshold"])),
             class_="scroll"),

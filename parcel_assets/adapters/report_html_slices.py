@@ -16,6 +16,7 @@ from parcel_assets.adapters.report_html_parts import (
 from parcel_assets.adapters.report_html_tags import Markup, join, tag
 from parcel_assets.core.packet import CROISSANT_FILE, read_json
 from parcel_assets.core.packet_files import worst_sheet_file
+from parcel_assets.core.slice_plan import crossing_words
 
 PHOTOS_NAMED = 12
 
@@ -30,7 +31,7 @@ def slices_chapter(packet: Packet) -> Markup:
         style = STYLES[one["outcome"]]
         unit = " %" if one["measure"] == "miss_rate" else ""
         rows.append(
-            tag("tr", tag("td", tag("b", one["name"])), cell(one["role"]), tag("td",
+            tag("tr", tag("td", tag("b", one["name"]), _crossing(one)), cell(one["role"]), tag("td",
                 chip(one["outcome"])), cell(one["shipments"], is_number=True),
                 cell(one["damaged_photos"], is_number=True),
                 cell(_amount(one["candidate"], unit), is_number=True),
@@ -45,6 +46,7 @@ def slices_chapter(packet: Packet) -> Markup:
                 tag(
                     "td",
                     one["sentence"].removeprefix(f"{one['name']}: "),
+                    _among_others(one),
                     _behind(packet.slices["members"].get(one["name"])),
                     colspan=len(heads),
                 ),
@@ -62,6 +64,27 @@ def slices_chapter(packet: Packet) -> Markup:
         "INSUFFICIENT, which is not a pass.",
         table(heads, rows),
     )
+
+
+def _crossing(one: dict[str, Any]) -> Markup | None:
+    """Return what else a photo of the slice has, where the slice is a crossing."""
+    if not one.get("crossed_with"):
+        return None
+    words = f"{one['dimension']} = {one['value']}{crossing_words(one['crossed_with'])}"
+    return tag("div", words, class_="small")
+
+
+def _among_others(one: dict[str, Any]) -> str:
+    """Return how the difference looks among the other slices: never what decides."""
+    words = ""
+    if one.get("harm_chance_adjusted") is not None:
+        words += f" Chance alone shows as much harm in {one['harm_chance_adjusted']:.0%} of cases"
+        words += ", the other slices of its role counted."
+    if one.get("shrunken_difference") is not None:
+        unit = " pp" if one["measure"] == "miss_rate" else ""
+        words += " Drawn towards the mean of its kind, for display only: "
+        words += f"{_amount(one['shrunken_difference'], unit, sign=True)}."
+    return words
 
 
 def _behind(members: dict[str, Any] | None) -> Markup | None:

@@ -121,7 +121,9 @@ def model_numbers(model: ScoredModel, part: PartData, costs: Costs) -> dict[str,
     interval = display_interval(model.review, part.damaged, part.shipments, costs)
     return {
         **estimate.as_document(),
-        "display_interval": None if interval is None else list(interval),
+        "display_interval": (
+            None if interval is None else {"low": interval[0], "high": interval[1]}
+        ),
         "threshold": model.threshold,
         "area_under_curve": area,
     }

@@ -188,6 +188,8 @@ def _rerun(evidence: Evidence, _ports: Ports) -> Metadata:
         ),
         "trivial_cost_per_1000": facts(body.trivial_cost_per_1000),
         "against_reference": facts(body.validation.get("against_reference", {})),
+        "threshold_interval": facts(body.validation.get("threshold_interval") or {}),
+        "display_interval": facts(body.validation.get("display_interval") or {}),
         "judgement": facts(body.judgement),
         "validation": facts(body.validation),
         "reference_validation": facts(body.reference_validation),
@@ -197,7 +199,10 @@ def _rerun(evidence: Evidence, _ports: Ports) -> Metadata:
 
 def _slices(evidence: Evidence, ports: Ports) -> Metadata:
     body = SliceBody.model_validate(evidence.body)
-    names = ("name", "measure", "candidate", "reference", "difference", "lower", "upper", "margin")
+    names = (
+        *("name", "measure", "candidate", "reference", "difference", "lower", "upper", "margin"),
+        *("harm_chance_adjusted", "shrunken_difference"),
+    )
     words = [
         {
             "name": one["name"],

@@ -149,7 +149,7 @@ def other_milestones(ground: Ground, report: Report) -> None:
         told["plan"]["training"]["milestones"] = [9, 39, 82]
 
     words = "one worker would report at step 39, its peers at 9, 27 and 82"
-    _other_worker(ground, report, words, change, {"training"})
+    _other_worker(ground, report, words, change, {"metric", "training"})
 
 
 def other_image(ground: Ground, report: Report) -> None:

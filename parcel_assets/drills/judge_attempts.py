@@ -191,6 +191,17 @@ def metric_nowhere(scene: Scene, attempt: str) -> Check:
     )
 
 
+def kept_aside(
+    attempts: Collection[str], in_place: Collection[str], marked: Collection[str]
+) -> Check:
+    """Ask whether the files of these attempts lie nowhere but aside, with a note that says why."""
+    return Check(
+        "Are their files kept aside, marked, and out of every prefix?",
+        bool(attempts) and not in_place and set(marked) == set(attempts),
+        f"aside with a note: {listed(sorted(marked))}; still below a prefix: {listed(in_place)}",
+    )
+
+
 # ---- reports ------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,8 @@ from parcel_assets.core.ledger import Kind
 from parcel_assets.core.trial import Batch
 from parcel_assets.drills import judge, judge_attempts
 from parcel_assets.drills.ground import Ground
-from parcel_assets.drills.records import Report
+from parcel_assets.drills.judge import Scene
+from parcel_assets.drills.records import Check, Report
 from parcel_assets.drills.told import tell_ledger
 from parcel_assets.drills.watch import Watch, workers_of
 
@@ -41,13 +42,13 @@ def shared_prefix(ground: Ground, report: Report) -> None:
     source = _prefix(ground, watch, FIRST) / COPIED
     target = _prefix(ground, watch, SECOND) / "last.safetensors"
     shutil.copyfile(source, target)
-    report.evidence.append(f"the copied file: {target}")
     shutil.copyfile(source, shared / f"last-{_learning_rate(watch, SECOND)!r}.safetensors")
     os.kill(held, signal.SIGCONT)
     code = run.wait()
     scene = ground.scene(REVISION)
     tell_ledger(report, scene)
     subjects = [one.rpartition("/")[0] for one in (FIRST, SECOND)]
+    report.ask(_kept_aside(ground, scene, report))
     report.ask(
         judge_attempts.was_resumed([one.name for one in shared.iterdir()]),
         judge_attempts.quarantined_and_rerun(scene, subjects),
@@ -57,6 +58,21 @@ def shared_prefix(ground: Ground, report: Report) -> None:
         judge.same_table(scene, undisturbed),
         judge.ended_with("the run", 0, code),
     )
+
+
+def _kept_aside(ground: Ground, scene: Scene, report: Report) -> Check:
+    """Look for the files of both attempts, and name the place as evidence."""
+    in_place, marked = [], []
+    for name in (FIRST, SECOND):
+        prefix = scene.state.attempts[name].started.prefix
+        if ground.ports.store.prefix_path(prefix).exists():
+            in_place.append(name)
+        aside = ground.settings.store / "quarantine" / prefix
+        note = aside.with_name(f"{aside.name}.json")
+        if aside.is_dir() and note.is_file():
+            marked.append(name)
+            report.evidence.append(f"files of {name}: {aside}, and why: {note.name}")
+    return judge_attempts.kept_aside((FIRST, SECOND), in_place, marked)
 
 
 def _saved(watch: Watch, attempt: str, file: str) -> bool:

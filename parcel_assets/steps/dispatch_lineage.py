@@ -96,6 +96,21 @@ def clashes_of(state: SearchState, reader: PrefixReader, records: Iterable[Attem
     return clashes
 
 
+def with_those_involved(state: SearchState, reader: PrefixReader, clash: Clash) -> Clash:
+    """Return a clash with all that the files of its attempts involve.
+
+    Whatever put an attempt in doubt first: its prefix is moved away now and never read again.
+    """
+    found, waiting = dict(clash), list(clash)
+    while waiting:
+        record = state.attempts[waiting.pop()]
+        if record.clean:
+            more = prefix_clash(state, record, reader.content(record))
+            waiting += [name for name in more if name not in found]
+            found = more | found
+    return found
+
+
 def set_aside_quarantined(state: SearchState, store: Store, done: set[str]) -> None:
     """Move the prefixes of quarantined attempts away, each with a note; `done` were before."""
     for record in state.attempts.values():

@@ -31,6 +31,7 @@ from parcel_assets.core.search_rules import HOLD_NO_WORKER, check_step
 from parcel_assets.core.trial import AttemptState, Verdict
 from parcel_assets.steps.dispatch_aside import Aside
 from parcel_assets.steps.dispatch_desk import Desk
+from parcel_assets.steps.dispatch_lineage import with_those_involved
 from parcel_assets.steps.dispatch_orders import Flight, Orders
 from parcel_assets.steps.dispatch_pool import Pool, WorkerRecord
 from parcel_assets.steps.dispatch_reports import (
@@ -184,7 +185,7 @@ class Dispatcher:
         go_on = take_milestone(self.desk, flight.record, said) != Verdict.STOP
         if not go_on:
             del self._flights[worker.worker_id]
-            worker.stage = "stopping"
+            self.pool.stop(worker)
         self._orders.tell(worker.worker_id, {"kind": "verdict", "go_on": go_on})
 
     def _failed(self, worker: WorkerRecord, flight: Flight, said: FailedMessage) -> None:
@@ -258,6 +259,7 @@ class Dispatcher:
 
     def quarantine(self, attempts: Mapping[str, str], found_by: str = "a report") -> None:
         """Quarantine all attempts involved; workers that still run one are stopped first."""
+        attempts = with_those_involved(self.desk.state, self.desk.reader, dict(attempts))
         self.desk.record(*quarantine_entries(self.desk, attempts, found_by))
         for worker_id, flight in tuple(self._flights.items()):
             if flight.record.attempt in attempts:
@@ -267,11 +269,9 @@ class Dispatcher:
         self.desk.set_aside_quarantined()
 
     def _watch(self) -> None:
-        """Give up workers that fell silent, and stop attempts that used up their reservation."""
-        for worker in self.pool.silent():
-            self.engine.stop(worker.worker_id)
-            reason = f"no sign of life for {self.desk.now() - worker.heard_at:.0f} s"
-            self._lose(worker, {"reason": reason})
+        """Give up workers that are silent or stuck, and stop attempts past their reservation."""
+        for worker, reason in self.pool.given_up():
+            self._give_up(worker.worker_id, reason)
         for worker_id, flight in tuple(self._flights.items()):
             if overdue(flight.record, self.desk.now()):
                 limit = f"it reached the limit of {flight.record.started.reserved_seconds:g} s"

@@ -23,10 +23,14 @@ START_SECONDS = 120.0  # until it is ready: the import of a training library may
 
 @dataclass(slots=True)
 class WorkerRecord:
-    """One worker process; `stage` is starting, challenged, loading, idle, busy or stopping."""
+    """One worker process; `stage` is starting, challenged, loading, idle, busy or stopping.
+
+    `due_at` is when a worker that is on its way from one stage to the next must have arrived.
+    """
 
     worker_id: str
     heard_at: float
+    due_at: float
     stage: str = "starting"
     visit: Visit | None = None
 
@@ -71,7 +75,8 @@ class Pool:
             self._count += 1
             worker_id = f"{self._desk.revision}.{self._desk.lease.fence}.{self._count}"
             self._engine.start(worker_id, self._setup)
-            self.workers[worker_id] = WorkerRecord(worker_id, self._desk.now())
+            now = self._desk.now()
+            self.workers[worker_id] = WorkerRecord(worker_id, now, now + START_SECONDS)
 
     @property
     def idle(self) -> list[WorkerRecord]:
@@ -160,11 +165,23 @@ class Pool:
                 remedy="Mend what its log names, then run again: the search resumes.",
             )
 
-    def silent(self) -> list[WorkerRecord]:
-        """Return the workers that gave no sign of life for longer than their lease."""
-        now, working = self._desk.now(), {"idle", "busy", "stopping"}
-        return [
-            one
-            for one in self.workers.values()
-            if now - one.heard_at > (LEASE_SECONDS if one.stage in working else START_SECONDS)
-        ]
+    def stop(self, worker: WorkerRecord) -> None:
+        """Note that a worker was told to stop its attempt: it owes an answer."""
+        worker.stage, worker.due_at = "stopping", self._desk.now() + START_SECONDS
+
+    def given_up(self) -> list[tuple[WorkerRecord, str]]:
+        """Return the workers that are lost, and why: silent past their lease, or stuck.
+
+        A sign of life is not enough on the way to an order: whose loading hangs, or whose answer
+        was lost, would be waited for without end.
+        """
+        now = self._desk.now()
+        found = []
+        for worker in self.workers.values():
+            arrived = worker.stage in {"idle", "busy"}
+            silence = now - worker.heard_at
+            if (arrived or worker.stage == "stopping") and silence > LEASE_SECONDS:
+                found.append((worker, f"no sign of life for {silence:.0f} s"))
+            elif not arrived and now > worker.due_at:
+                found.append((worker, f"still {worker.stage} {now - worker.due_at:.0f} s too late"))
+        return found

@@ -71,7 +71,14 @@ def take_milestone(desk: Desk, record: AttemptRecord, said: MilestoneMessage) ->
 
 
 def take_checkpoint(desk: Desk, record: AttemptRecord, said: CheckpointMessage) -> None:
-    """Note a checkpoint whose file and lineage are what its worker says."""
+    """Note a checkpoint whose file and lineage are what its worker says.
+
+    A repeated message changes nothing; another checkpoint at a step that is over is refused.
+    """
+    told = (said.step, said.file, said.checkpoint, said.parent or None)
+    known = {(o.step, o.file, o.checkpoint, o.parent_checkpoint) for o in record.checkpoints}
+    if told in known:
+        return
     path = desk.attempt_file(record, said.file)
     found = desk.reader.file(path)
     if found is None:
@@ -90,6 +97,14 @@ def take_checkpoint(desk: Desk, record: AttemptRecord, said: CheckpointMessage) 
         raise _clash(record, clash)
     if found.digest != said.checkpoint:
         raise _doubt(record, f"checkpoint {said.file} is not the file that was reported")
+    newest = max([record.started.resume_step, *(one.step for one in record.checkpoints)])
+    if said.step <= newest:
+        raise ReportError(
+            f"a checkpoint at step {said.step} after that of step {newest}",
+            expected="checkpoints at later and later steps",
+            where=f"checkpoint of {record.attempt}",
+            remedy="The attempt is stopped; its worker does not keep the protocol.",
+        )
     desk.note((Kind.CHECKPOINT_SAVED, saved.document()))
 
 

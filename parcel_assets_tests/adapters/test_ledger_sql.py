@@ -31,20 +31,6 @@ print("held", flush=True)
 time.sleep(60)
 """
 
-RACER = """
-import sys
-from parcel_assets.adapters.ledger_sql import SqlLedger
-from parcel_assets.core.errors import LeaseHeldError
-ledger = SqlLedger(sys.argv[1])
-sys.stdin.readline()
-try:
-    ledger.acquire("spring", "race")
-    print("won", flush=True)
-except LeaseHeldError:
-    print("lost", flush=True)
-sys.stdin.readline()
-"""
-
 
 def url_of(folder: Path) -> str:
     return f"sqlite:///{folder / 'ledger.db'}"
@@ -109,29 +95,6 @@ def test_a_stopped_process_loses_its_lease_when_it_has_run_out(tmp_path: Path) -
     finally:
         end(process)
         ledger.close()
-
-
-def test_of_eight_processes_exactly_one_takes_the_lease(tmp_path: Path) -> None:
-    racers = [
-        subprocess.Popen(
-            [sys.executable, "-c", RACER, url_of(tmp_path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(8)
-    ]
-    for racer in racers:
-        assert racer.stdin is not None
-        racer.stdin.write("go\n")
-        racer.stdin.flush()
-    answers = []
-    for racer in racers:
-        assert racer.stdout is not None
-        answers.append(racer.stdout.readline().strip())
-    for racer in racers:
-        end(racer)
-    assert sorted(answers) == ["lost"] * 7 + ["won"]
 
 
 def test_a_taken_over_writer_appends_nothing_more(tmp_path: Path) -> None:

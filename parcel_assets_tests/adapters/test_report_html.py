@@ -92,6 +92,11 @@ def test_cost_search_pictures_and_verification_have_their_chapters(
         "Learning curves of all trials",
         "What went wrong on the way",
         "Worst pictures",
+        "Missed in crushed_corner",
+        "Behind it:",
+        "cost the same within one paired standard error",
+        "between 410 and 512 (95 %)",
+        "the other slices of its role counted",
         "Contact sheet",
         "openssl dgst -sha256 -verify release_key.pem",
     ):

@@ -181,6 +181,40 @@ class TestMissSlice:
         assert judge(rule(absolute_miss_rate_limit=0.1), six, six, np.arange(120)).passed
 
     @given(st.integers(0, 2**32), st.integers(20, 80))
+    def test_one_miss_more_never_looks_better(self, seed: int, photos: int) -> None:
+        generator = np.random.default_rng(seed)
+        candidate, reference = generator.random((2, photos)) < 0.7
+        caught = np.flatnonzero(candidate)
+        shipments = generator.integers(0, 12, photos)
+        worse = candidate.copy()
+        worse[caught[:1]] = False
+        before, after = (
+            judge(without_floor(), one, reference, shipments) for one in (candidate, worse)
+        )
+        assert before.difference is not None
+        assert after.difference is not None
+        assert after.difference >= before.difference
+        assert (after.miss_rate or 0) >= (before.miss_rate or 0)
+
+    @given(st.integers(0, 2**32), st.integers(20, 80))
+    def test_the_names_and_order_of_shipments_change_nothing(self, seed: int, photos: int) -> None:
+        generator = np.random.default_rng(seed)
+        candidate, reference = generator.random((2, photos)) < 0.7
+        shipments = generator.integers(0, 12, photos)
+        renamed = generator.permutation(12)[shipments]
+        first, again = (
+            judge(without_floor(), candidate, reference, one) for one in (shipments, renamed)
+        )
+        assert first.outcome is again.outcome
+        assert first.upper == pytest.approx(again.upper)
+
+    def test_one_huge_shipment_decides_nothing_alone(self) -> None:
+        shipments = np.r_[np.zeros(10_000, dtype=int), np.arange(1, 41)]
+        candidate = np.ones(10_040, dtype=bool)
+        reference = np.r_[np.zeros(10_000, dtype=bool), np.ones(40, dtype=bool)]
+        assert judge(rule(), candidate, reference, shipments).outcome is Outcome.INSUFFICIENT
+
+    @given(st.integers(0, 2**32), st.integers(20, 80))
     def test_the_order_of_photos_changes_nothing(self, seed: int, photos: int) -> None:
         generator = np.random.default_rng(seed)
         candidate, reference, damaged, members = generator.random((4, photos)) < 0.7

@@ -356,6 +356,7 @@ RIGHT: tuple[Callable[[], Check], ...] = (
     lambda: judge.ended_with("the run", 3, 3),
     lambda: judge.refused_in_words("the run", 1, "x\nno space left\n", "space"),
     lambda: judge.nobody_left("the run", []),
+    lambda: judge_attempts.kept_aside(["a", "b"], [], ["a", "b"]),
 )
 WRONG: tuple[Callable[[], Check], ...] = (
     lambda: judge.held("hold:slice-quality", None, "finished"),
@@ -366,6 +367,9 @@ WRONG: tuple[Callable[[], Check], ...] = (
     lambda: judge.refused_in_words("the run", 1, "Traceback", "space"),
     lambda: judge.refused_in_words("the run", 2, "no space left", "space"),
     lambda: judge.nobody_left("the run", [4711]),
+    lambda: judge_attempts.kept_aside(["a", "b"], ["b"], ["a", "b"]),
+    lambda: judge_attempts.kept_aside(["a", "b"], [], ["a"]),
+    lambda: judge_attempts.kept_aside([], [], []),
 )
 
 

@@ -412,7 +412,7 @@ class BriefLedger(MortalLedger):
 
     def append(self, lease: Lease, entries: Any) -> tuple[Event, ...]:
         kinds = [kind for kind, _ in entries]
-        if not self.killed and Kind.MILESTONE_REPORTED in kinds and len(self.events(REVISION)) > 60:
+        if not self.killed and Kind.ATTEMPT_ENDED in kinds and len(self.events(REVISION)) > 60:
             self.killed = True
             raise StorageError("no room", expected="room", where="ledger", remedy="Free some.")
         self.killed = False

@@ -96,6 +96,9 @@ class TestReruns:
         assert body.scores_equal
         assert body.largest_score_difference == 0
         assert body.validation["cost_per_1000"] == body.selected_cost_per_1000
+        steady = body.validation["threshold_interval"]
+        assert steady["low"] <= body.threshold <= steady["high"]
+        assert body.validation["missed_per_1000"] <= body.validation["reviewed_per_1000"] + 1000
 
     def test_a_rerun_that_differs_is_recorded_and_stops_the_slice_report(self, desk: Desk) -> None:
         desk.own_shift = 0.01
