@@ -96,7 +96,7 @@ def flags(answer: dict[str, str]) -> list[str]:
 
 
 def command(*words: str) -> str:
-    """Return what a command prints; raises RefusedError with its words where its exit code is not 0."""
+    """Return what a command prints; raises RefusedError with it where the exit code is not 0."""
     result = CliRunner().invoke(app, list(words))
     if result.exit_code != 0:
         raise RefusedError(result.output)

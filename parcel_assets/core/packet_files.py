@@ -196,9 +196,8 @@ def _about_data(files: Files) -> dict[str, bytes]:
 def _about_selection(files: Files, events: Sequence[Event]) -> dict[str, bytes]:
     rerun = body_of(files, Stage.RERUN)
     frozen = last_of(events, Kind.SELECTION_FROZEN)
-    trial = next(
-        row for row in read_rows(files, TRIALS_FILE) if row["trial_id"] == rerun["selected_trial"]
-    )
+    trials = {row["trial_id"]: row for row in read_rows(files, TRIALS_FILE)}
+    trial = trials[rerun["selected_trial"]]
     return {
         SELECTION_FILE: pretty_json(
             {
