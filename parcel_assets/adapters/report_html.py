@@ -21,6 +21,7 @@ from parcel_assets.adapters.report_html_search import cost_chapter, search_chapt
 from parcel_assets.adapters.report_html_slices import pictures_chapter, slices_chapter
 from parcel_assets.adapters.report_html_style import STYLE
 from parcel_assets.adapters.report_html_tags import Markup, join, raw, tag
+from parcel_assets.adapters.report_html_verdict import banner, waiver
 from parcel_assets.core.packet import CLOSED, CROISSANT_FILE, Files, read_json
 
 # nothing may be fetched, whatever an escaped text contains
@@ -56,8 +57,8 @@ def _chapters(packet: Packet) -> list[Markup | None]:
     if packet.verdict["verdict"] == CLOSED:
         return closed_body(packet)
     return [
-        first.banner(packet),
-        first.waiver(packet),
+        banner(packet),
+        waiver(packet),
         tag("section", tag("h2", "At a glance"), _about_first(packet), first.first_page(packet),
             id="first-page"),
         cost_chapter(packet),
@@ -150,7 +151,7 @@ def _final(packet: Packet) -> Markup:
         ("Holdout", join(short_code(final["holdout_digest"]),
             f", {final['reused_shipments']} shipments of it opened before")),
         ("Evidence level", f"{final['evidence_level']}: {levels}. Whoever holds the keys of this "
-            "machine could have looked earlier."
+            f"machine could have looked earlier; {_names(packet)}."
             if final["evidence_level"] == "L1" else f"{final['evidence_level']}: {levels}."),
     ]  # fmt: skip
     if result.get("area_under_curve") is not None:
@@ -165,6 +166,12 @@ def _final(packet: Packet) -> Markup:
         tag("details", tag("summary", "The slices on the holdout"), tag("ul", sentences),
             open="") if sentences else None,
     )  # fmt: skip
+
+
+def _names(packet: Packet) -> str:
+    if packet.plan.get("approvers"):
+        return "decisions are signed with keys that the plan lists"
+    return "names in decisions are self-declared"
 
 
 def _verify(packet: Packet) -> Markup:

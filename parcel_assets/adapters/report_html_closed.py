@@ -8,6 +8,7 @@ from parcel_assets.adapters.report_html_parts import Packet, mark, number
 from parcel_assets.adapters.report_html_search import search_chapter
 from parcel_assets.adapters.report_html_slices import pictures_chapter, slices_chapter
 from parcel_assets.adapters.report_html_tags import Markup, tag
+from parcel_assets.adapters.report_html_verdict import waiver
 from parcel_assets.core.packet import CLOSING_FILE, holds
 from parcel_assets.core.stage import Stage
 
@@ -17,7 +18,7 @@ def closed_body(packet: Packet) -> list[Markup | None]:
     reached = {stage for stage in Stage if holds(packet.files, stage)}
     return [
         _banner(packet),
-        first.waiver(packet),
+        waiver(packet),
         tag("section", tag("h2", "At a glance"), _how_far(packet), first.closed_page(packet),
             id="first-page"),
         search_chapter(packet),
@@ -49,7 +50,8 @@ def _how_far(packet: Packet) -> Markup:
         else "No trial was chosen. "
     )
     return tag(
-        "p", chosen, "The holdout was opened ", number(openings), " times: a new search revision "
-        "may still use it. Hover a number to see the file and place it was read from.",
+        "p", chosen, "The holdout was never opened (", number(openings), " openings): a new "
+        "search revision may still use it. Hover a number to see the file and place it was read "
+        "from.",
         class_="lead", style="margin:6px 0 18px",
     )  # fmt: skip

@@ -15,39 +15,23 @@ from parcel_assets.adapters.report_html_parts import (
     chosen_trial,
     duration,
     figure_of,
-    mark,
     number,
     short_code,
     shown,
     source_of,
 )
 from parcel_assets.adapters.report_html_tags import Markup, join, tag
-from parcel_assets.core.approval import who_words
 from parcel_assets.core.packet import (
     ATTEMPTS_FILE,
-    DECISION_FILE,
-    HOLD_FINAL_EVIDENCE,
     LINEAGE_FILE,
     PLAN_FILE,
     PURPOSES,
-    REJECTED_PERFORMANCE,
-    RELEASED,
-    RELEASED_WITH_WAIVER,
     SERVING_FILE,
     TRIALS_FILE,
     evidence_file,
-    read_json,
 )
-from parcel_assets.core.packet_files import read_events
-from parcel_assets.core.selection import frozen_selections
 from parcel_assets.core.stage import Stage
 
-WORDS = {
-    RELEASED: ("Released", "good"),
-    RELEASED_WITH_WAIVER: ("Released with a waiver", "wait"),
-    REJECTED_PERFORMANCE: ("Rejected: performance", "bad"),
-    HOLD_FINAL_EVIDENCE: ("Held: too little final evidence", "wait"),
-}
 PURPOSE_WORDS = {
     "search": "search",
     "rerun": "reruns",
@@ -56,72 +40,6 @@ PURPOSE_WORDS = {
 }
 OUTCOME_ORDER = ("fail", "insufficient", "pass")
 SLICES_SHOWN = 10
-
-
-def banner(packet: Packet) -> Markup:
-    """Return the verdict in words, with what it rests on."""
-    word, style = WORDS[packet.verdict["verdict"]]
-    final = packet.page["final"]
-    return tag(
-        "div",
-        tag("div", mark(style), word, class_=f"word {style}"),
-        tag("p", packet.verdict["sentence"]),
-        tag("p", number(final["sentence"])),
-        tag(
-            "p",
-            f"Evidence level {packet.verdict['evidence_level']}: "
-            f"{packet.verdict['evidence_level_means']}.",
-            class_="soft small",
-        ),
-        class_=f"verdict {style}",
-        role="status",
-    )
-
-
-def waiver(packet: Packet) -> Markup | None:
-    """Return the quality decision as it was written, or None where nobody had to decide."""
-    if DECISION_FILE not in packet.files:
-        return None
-    replaced = replaced_words(packet)
-    decision = read_json(packet.files, DECISION_FILE)
-    seen = decision["numbers_seen"]
-    titles = {
-        "accept": "Waiver: a held slice was accepted",
-        "replace": "The first choice was replaced",
-        "close": "The held candidate was turned down",
-    }
-    rows = [
-        ("Decided by", who_words(decision)),
-        ("Scope", decision["scope"] or "does not apply"),
-        ("Until", decision["expires_on"] or "does not apply"),
-        (
-            "If it had been accepted" if decision["outcome"] != "accept" else "What it means",
-            seen.get("consequence", ""),
-        ),
-    ]
-    return tag(
-        "div",
-        tag("h3", titles.get(decision["outcome"], decision["outcome"])),
-        [tag("p", words) for words in seen.get("slices", [])],
-        tag("p", replaced, class_="lead") if replaced else None,
-        tag("blockquote", decision["reason"]),
-        tag("dl", [join(tag("dt", name), tag("dd", words)) for name, words in rows]),
-        tag("p", tag("a", DECISION_FILE, href=DECISION_FILE), class_="small"),
-        class_="waiver",
-        id="decision",
-    )
-
-
-def replaced_words(packet: Packet) -> str | None:
-    """Return in words that the candidate took the place of a held one, or None where it did not."""
-    frozen = frozen_selections(read_events(packet.files))
-    if len(frozen) < 2 or not packet.rerun:
-        return None
-    return (
-        f"Slice-informed: {frozen[-1].trial} took the place of {frozen[0].trial}, the first choice "
-        "on validation, after a person had seen that one's slices. Its numbers are a little too "
-        "good for that."
-    )
 
 
 def closed_page(packet: Packet) -> Markup:
@@ -175,7 +93,7 @@ def _counts(packet: Packet) -> Markup:
             style="margin:12px 0 2px"),
         tag("ul", legend, class_="legend"),
         tag("p", f"{sum_words} = {trials['total']['value']}, the whole budget. ",
-            "The ringed square is the winner." if chosen_trial(packet) else None, class_="sum"),
+            "The ringed square is the one chosen." if chosen_trial(packet) else None, class_="sum"),
         tag("p", number(counts["unstarted_trials"]), " of the slots were never started; the search "
             "ended: ", number(counts["ended"]), ".", class_="sum"),
         tag("p", tag("b", number(attempts["total"]), " attempts"), " at these trials: ",
@@ -238,7 +156,7 @@ def _lineage(packet: Packet) -> Markup:
     ]  # fmt: skip
     intact = winner["lineage_ok"]["value"] is True
     return card(
-        "Winner lineage",
+        "Winner lineage" if packet.verdict["selected_trial"] else "Lineage of the one turned down",
         tag("ol", steps, class_="chain"),
         tag("p", "Lineage intact." if intact else "Lineage NOT intact.",
             class_=f"sum {'good' if intact else 'bad'}"),

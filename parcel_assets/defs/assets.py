@@ -224,7 +224,7 @@ def quality_decision(
     }
     record = {f"record/{name}": value for name, value in published.items()}
     return dg.MaterializeResult(
-        metadata={name: plain(value) for name, value in shown.items()} | record,
+        metadata={name: plain(value) for name, value in shown.items() if value != ""} | record,
         data_version=dg.DataVersion(recorded.event.digest),
     )
 
