@@ -9,7 +9,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,12 +111,12 @@ def timed(trials: int, url: str) -> Iterator[tuple[str, float]]:
     ledger.close()
 
 
-def main() -> None:
-    """Measure and print."""
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure and print; `words` are the command line's."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--trials", type=int, default=10_000)
     arguments.add_argument("--url", help="another database than a new SQLite file")
-    asked = arguments.parse_args()
+    asked = arguments.parse_args(words)
     with tempfile.TemporaryDirectory() as name:
         url = asked.url or f"sqlite:///{name}/ledger.sqlite"
         ledger = SqlLedger(url)

@@ -91,9 +91,20 @@ def clashes_of(state: SearchState, reader: PrefixReader, records: Iterable[Attem
     clashes: Clash = {}
     for record in records:
         if record.clean and record.ended is not None:
-            found = chain_clash(state, record)
-            clashes = found | prefix_clash(state, record, reader.content(record)) | clashes
+            found, content = chain_clash(state, record), reader.content(record)
+            if not _cleared_away(state, record, content):
+                found |= prefix_clash(state, record, content)
+            clashes = found | clashes
     return clashes
+
+
+def _cleared_away(state: SearchState, record: AttemptRecord, content: PrefixContent) -> bool:
+    """Say whether a prefix is gone whole that its batch's close verified: it contradicts nothing.
+
+    Checkpoints of a finished search may be cleared from the disk: no later stage reads them (H3).
+    """
+    verified = state.subjects[record.subject].batch in state.closed_batches
+    return verified and content.owner is None and not content.files
 
 
 def with_those_involved(state: SearchState, reader: PrefixReader, clash: Clash) -> Clash:
