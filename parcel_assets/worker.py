@@ -18,6 +18,7 @@ from typing import Any
 
 from parcel_assets.adapters.engine_process import die_with_parent
 from parcel_assets.adapters.identity_host import measure_identity
+from parcel_assets.core.errors import WorkerError
 from parcel_assets.core.ports import Message, Trainer
 from parcel_assets.steps.worker import Setup, serve
 from parcel_assets.wiring import open_trainer
@@ -56,10 +57,15 @@ class PipeChannel:
         return self._inbox.get()
 
     def note(self, attempt: str, step: int) -> None:
-        """Remember progress for the signs of life; raises RuntimeError where those have ceased."""
+        """Remember progress for the signs of life; raises WorkerError where those have ceased."""
         self._progress = (attempt, step)
         if not self._life.is_alive():
-            raise RuntimeError("the worker can no longer show that it lives")
+            raise WorkerError(
+                "a worker that can no longer show that it lives",
+                expected="a sign of life each second",
+                where=f"{attempt} at step {step}",
+                remedy="It stops at once, before it is missed. Look at its log.",
+            )
 
     def _listen(self) -> None:
         for line in self._reads:

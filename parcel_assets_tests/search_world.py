@@ -73,16 +73,22 @@ class World:
     """One folder with one revision; ports on the real adapters, workers with the fake trainer."""
 
     def __init__(
-        self, folder: Path, *, ledger: Ledger | None = None, store: Store | None = None
+        self,
+        folder: Path,
+        *,
+        ledger: Ledger | None = None,
+        store: Store | None = None,
+        revision: str = REVISION,
     ) -> None:
         self.folder = folder
+        self.revision = revision
         self.ledger: Ledger = ledger or SqlLedger(f"sqlite:///{folder / 'ledger.db'}")
         self.store: Store = store or FileStore(folder / "store")
 
     def freeze(self, plan: Plan, *, seed: int = 1, photos: Mapping[str, int] | None = None) -> None:
         """Freeze a plan and record the evidence of snapshot and split."""
         self.photos = dict(photos or PHOTOS)
-        lease = self.ledger.acquire(REVISION, "test")
+        lease = self.ledger.acquire(self.revision, "test")
         frozen = {"plan": plan.document(), "plan_digest": plan.digest}
         self.ledger.append(lease, [(Kind.PLAN_FROZEN, frozen)])
         digests: dict[str, str] = {}
@@ -90,7 +96,7 @@ class World:
         for stage, body in bodies.items():
             evidence = Evidence(
                 stage=stage,
-                revision=REVISION,
+                revision=self.revision,
                 plan_digest=plan.digest,
                 inputs=dict(digests),
                 body=body.document(),
@@ -206,11 +212,11 @@ class World:
     def _load(self) -> tuple[Plan, str]:
         from parcel_assets.steps.admission import load_plan
 
-        return load_plan(REVISION, self.ports())
+        return load_plan(self.revision, self.ports())
 
     def state(self) -> SearchState:
         """Return what the ledger adds up to now."""
-        return fold_search(self.plan(), self.ledger.events(REVISION))
+        return fold_search(self.plan(), self.ledger.events(self.revision))
 
     def table_digest(self) -> str:
         """Return the digest of the trial table."""
@@ -218,13 +224,13 @@ class World:
 
     def search(self, **settings: Any) -> Evidence:
         """Search to the end."""
-        return run_trial_batches(REVISION, self.ports(**settings))
+        return run_trial_batches(self.revision, self.ports(**settings))
 
 
 def setup_of(world: World) -> Path:
     """Return the setup file of the world's workers, as the pool writes it."""
     ports = world.ports()
-    plan, split = world.plan(), load_chain(REVISION, ports).split
+    plan, split = world.plan(), load_chain(world.revision, ports).split
     files = {
         f"{part}_{kind}": str(ports.store.path(digest))
         for part in ("train", "validation")
@@ -233,7 +239,7 @@ def setup_of(world: World) -> Path:
             ("rows", split.parts[part].rows),
         )
     }
-    fields = {"revision": REVISION, "plan": plan.document(), "files": files}
+    fields = {"revision": world.revision, "plan": plan.document(), "files": files}
     return ports.store.path(ports.store.put_document(fields))
 
 

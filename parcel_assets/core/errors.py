@@ -98,6 +98,10 @@ class NoWorkerError(SettingError):
     """No worker is left to go on with: this run pauses, the next one goes on."""
 
 
+class WorkerError(SettingError):
+    """A worker process can no longer do its part; another one can."""
+
+
 class StorageError(SettingError):
     """A file could not be written or does not hold what its name says."""
 

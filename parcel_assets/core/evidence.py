@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from parcel_assets.core.near_copies import NearCopy
 from parcel_assets.core.snapshot import SnapshotBody
 from parcel_assets.core.stage import Record
 
@@ -34,6 +35,8 @@ class SplitBody(Record):
     counts: dict[str, dict[str, dict[str, int]]]  # part -> dimension -> value -> photos (declared)
     support: tuple[dict[str, Any], ...]  # the plan's minimum: asked and found
     duplicate_pixels_across_parts: int
+    near_copies_across_parts: int = 0  # pairs that look alike: reported, not refused
+    near_copies: tuple[NearCopy, ...] = ()  # the first of them
     holdout_digest: str  # content: component keys and pixel digests
     holdout_commitment: str  # HMAC of the holdout's labels under the sealed salt
     holdout_ciphertext: str  # digest of the sealed file

@@ -91,8 +91,12 @@ def components_whole(chain: Chain) -> GateVerdict:
 
 def no_duplicate_across(chain: Chain) -> GateVerdict:
     """Say whether no photo has an identical twin in another part."""
-    count = chain.split.duplicate_pixels_across_parts
-    return GateVerdict(count == 0, f"{count} photos have an identical twin in another part.")
+    count, alike = chain.split.duplicate_pixels_across_parts, chain.split.near_copies_across_parts
+    words = f"{count} photos have an identical twin in another part."
+    if alike:
+        words += f" {alike} pairs look like copies across parts: reported, for a person to look at."
+    first = [one.document() for one in chain.split.near_copies[:20]]
+    return GateVerdict(count == 0, words, {"near_copies": alike, "first": first})
 
 
 def minimum_support(chain: Chain) -> GateVerdict:

@@ -21,6 +21,7 @@ from parcel_assets.core.split import milestone_rows, subset_digests
 CHUNK_BYTES = 1 << 22
 MARK_LENGTH = 8
 TEXT_CHARACTERS = 1000
+TORN_NAMED = 5  # shipments found in two parts that a refusal names
 SKETCH_TOLERANCE = 1e-5  # per value; float32 rounding stays some twenty times below it
 # sections of the plan with a field of their own; every other one is an item of `plan`
 _OWN_FIELD = ("preprocess", "metric", "space", "training", "pruning")
@@ -167,6 +168,8 @@ def _split(parts: Mapping[str, PartData]) -> dict[str, str]:
         **{f"split.{name}_shipments": str(len(one)) for name, one in dealt.items()},
         **{f"split.{name}_photos": str(len(one)) for name, one in photos.items()},
         "split.torn_shipments": str(len(torn)),
+        # which, for whoever reads the refusal; a sound split has no such item
+        **({"split.torn_first": ", ".join(sorted(torn)[:TORN_NAMED])} if torn else {}),
         "split.grouping": digest_value(grouping),
         "split.parts": digest_value(photos),
     }

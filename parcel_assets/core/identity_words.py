@@ -104,10 +104,11 @@ def count_of(number: int, one: str, several: str) -> str:
 
 def _split(items: Differing) -> str:
     _, torn = items.get("torn_shipments", ("", ""))
+    _, named = items.get("torn_first", ("", "not named"))
     if torn.isdecimal():
         return (
             f"has {torn} shipments in both parts: it split the photos by itself, at random, and "
-            "not by shipment"
+            f"not by shipment; among them {printable(named)}"
         )
     if "grouping" in items:
         return (

@@ -53,10 +53,11 @@ class FinishedMessage(AttemptMessage):
 class FailedMessage(AttemptMessage):
     """The attempt failed, and whose fault it is.
 
-    `own`: the trial's; `setting`: the machine's; `identity`: its worker is no longer what it was.
+    `own`: the trial's; `setting`: the machine's; `identity`: its worker is no longer what it was;
+    `worker`: its worker's, whom another one replaces.
     """
 
-    category: Literal["own", "setting", "identity"]
+    category: Literal["own", "setting", "identity", "worker"]
     error: dict[str, Any]
 
 

@@ -85,6 +85,7 @@ def _split(evidence: Evidence, ports: Ports) -> Metadata:
         "linked_components": len(body.linked_components),
         "quarantined_shipments": len(body.quarantined),
         "duplicates_across_parts": body.duplicate_pixels_across_parts,
+        "near_copies_across_parts": body.near_copies_across_parts,
         "contact_sheet": picture(ports.store.get(body.contact_sheet), "training photos"),
         "photos_by_value": table(counts),
         "split_digest": body.split_digest,

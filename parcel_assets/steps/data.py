@@ -9,6 +9,7 @@ from parcel_assets.core.errors import PlanError
 from parcel_assets.core.evidence import SplitBody
 from parcel_assets.core.holdout import holdout_digest, holdout_keys
 from parcel_assets.core.ledger import Kind, last_of
+from parcel_assets.core.near_copies import LISTED_MAXIMUM, near_copies
 from parcel_assets.core.plan import Plan, SnapshotPlan
 from parcel_assets.core.plan_reader import check_revision_key, require_same_plan
 from parcel_assets.core.ports import Ports
@@ -140,6 +141,7 @@ def split_shipments(revision: str, ports: Ports) -> Evidence:
             parts = write_parts(photos, pairs, pixels, ports, custody)
             rows = ports.store.get_document(parts["holdout"].rows)
             digest = holdout_digest(holdout_keys(section.archive, rows))
+            alike = near_copies(photos, pixels, assignment.part_of)
             sealed = seal_holdout(session, digest, [label for _, label in pairs["holdout"]])
             sheet = split_sheet(photos, pairs["train"], pixels, ports)
             evidence = session.record(
@@ -155,6 +157,8 @@ def split_shipments(revision: str, ports: Ports) -> Evidence:
                     duplicate_pixels_across_parts=duplicates_across_parts(
                         {part: [photo for photo, _ in one] for part, one in pairs.items()}
                     ),
+                    near_copies_across_parts=len(alike),
+                    near_copies=alike[:LISTED_MAXIMUM],
                     holdout_digest=digest,
                     holdout_commitment=sealed.commitment,
                     holdout_ciphertext=sealed.ciphertext_digest,

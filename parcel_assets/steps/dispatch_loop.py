@@ -192,6 +192,9 @@ class Dispatcher:
         """Settle a failure: the trial's, the worker's, or the machine's, which ends this run."""
         record, own = flight.record, said.category == "own"
         reason = str(said.error.get("found", "no reason given"))[:EVIDENCE_CHARACTERS]
+        if said.category == "worker":
+            self._give_up(worker.worker_id, reason)
+            return
         state = AttemptState.FAILED if own else AttemptState.EXPIRED
         self.desk.record(
             end_entry(self.desk, record, state, step=said.step, reason=reason, own_failure=own)

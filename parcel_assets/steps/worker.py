@@ -22,6 +22,7 @@ from parcel_assets.core.errors import (
     IdentityError,
     ParcelAssetsError,
     SettingError,
+    WorkerError,
     refused_by_the_system,
 )
 from parcel_assets.core.identity import identity_digest
@@ -194,6 +195,8 @@ class _Worker:
             attempt.train()
         except IdentityError as error:
             attempt.say("failed", category="identity", error=error.as_fields())
+        except WorkerError as error:
+            attempt.say("failed", category="worker", error=error.as_fields())
         except SettingError as error:
             attempt.say("failed", category="setting", error=error.as_fields())
         except OSError as error:
