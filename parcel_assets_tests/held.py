@@ -49,7 +49,8 @@ def held_desk(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *, plan: Plan | None = None, **drawn: Any
 ) -> Desk:
     """Return a desk up to its slice report, held, with everything that a packet needs."""
-    made = make_desk(folder, plan=plan, **({"weak_corners": (2,), "corner_share": 0.15} | drawn))
+    usual: dict[str, Any] = {"weak_corners": (2,), "corner_share": 0.15}
+    made = make_desk(folder, plan=plan, **usual | drawn)
     desk = with_ports(
         made,
         signer=EcdsaSigner(folder / "keys"),

@@ -80,6 +80,6 @@ def replaced_words(packet: Packet) -> str | None:
         return None
     return (
         f"Slice-informed: {frozen[-1].trial} took the place of {frozen[0].trial}, the first choice "
-        "on validation, after a person had seen that one's slices. Its numbers are a little too "
-        "good for that."
+        "on validation, after a person had seen that one's slices. So its own slices were no "
+        "fresh look at the validation photos."
     )
