@@ -9,6 +9,7 @@ from parcel_assets.cli_common import OPTIONS, RefusingGroup
 from parcel_assets.cli_decide import close, decide
 from parcel_assets.cli_demo import demo, open_ui, sample
 from parcel_assets.cli_drill import drill
+from parcel_assets.cli_holdout import holdout_app, revisions
 from parcel_assets.cli_ledger import ledger_app
 from parcel_assets.cli_packet import packet_app
 from parcel_assets.cli_plan import plan_app, snapshot_app
@@ -28,6 +29,8 @@ app.add_typer(plan_app, name="plan")
 app.add_typer(packet_app, name="packet")
 app.command(name="simulate-gates")(simulate_gates)
 app.add_typer(ledger_app, name="ledger")
+app.add_typer(holdout_app, name="holdout")
+app.command()(revisions)
 app.command()(demo)
 app.command()(sample)
 app.command()(run)

@@ -10,6 +10,7 @@ from parcel_assets import fetch_packet, verify_packet
 from parcel_assets.cli_common import EXIT_ERROR, OPTIONS, JsonOption, print_json, print_table, say
 from parcel_assets.core.errors import PacketError
 from parcel_assets.core.evidence import PacketBody
+from parcel_assets.core.packet_text import reuse_words
 from parcel_assets.core.stage import Stage
 from parcel_assets.steps.admission import load_chain
 from parcel_assets.wiring import Settings, open_ports
@@ -185,7 +186,8 @@ def _first_page_rows(page: dict[str, Any]) -> list[tuple[str, str]]:
         ("validation cost", f"{winner['search_cost_per_1000']:.1f} per 1,000{mended}"),
         ("beside it", f"model in use {in_use:.1f}, reviewing everything {review:.1f}"),
         ("rerun", f"{rerun['sentence']} Same scores as in the search: {rerun['scores_equal']}."),
-        ("final evaluation", f"{final['sentence']} Evidence level {final['evidence_level']}."),
+        ("final evaluation", f"{final['sentence']} Evidence level {final['evidence_level']}. "
+            + reuse_words(final)),
         ("serving", page["serving"]["sentence"]),
     ]  # fmt: skip
 

@@ -14,6 +14,7 @@ from parcel_assets.cli_common import (
 )
 from parcel_assets.core.codec import short
 from parcel_assets.core.errors import ArchiveError, PlanError, SettingError
+from parcel_assets.core.plan import Plan
 from parcel_assets.core.plan_bill import Bill, bill_of
 from parcel_assets.core.plan_reader import check_revision_key
 from parcel_assets.core.plan_template import plan_text
@@ -256,10 +257,26 @@ def _print_plan(found: PlanFile) -> None:
         ("milestones", ", ".join(str(one) for one in plan.training.milestones)),
         ("knobs", ", ".join(plan.space)),
         ("slices", slices or "none"),
+        ("holdout", _holdout_words(plan)),
+        (
+            "follows",
+            f"{plan.parent.revision}: {plan.parent.reason}" if plan.parent else "no search",
+        ),
         ("target", f"{plan.final.target_cost_per_1000:g} {plan.metric.unit} per 1,000 photos"),
         ("plan digest", plan.digest),
     ]
     print_table(found.revision, ("", ""), rows)
+
+
+def _holdout_words(plan: Plan) -> str:
+    share = f"{plan.split.holdout:.0%} of the shipments"
+    if plan.split.holdout_tranches is not None:
+        return (
+            f"{share}, dealt to {plan.split.holdout_tranches} tranches: this search opens the "
+            "lowest that is free, the others are sealed for later ones"
+        )
+    spent = "; shipments that were opened before are allowed" if plan.final.allow_spent else ""
+    return f"{share}, opened whole and once{spent}"
 
 
 def _print_bad_rows(rows: list[dict[str, Any]]) -> None:

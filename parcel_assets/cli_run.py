@@ -148,7 +148,7 @@ def status(
     settings = OPTIONS.settings()
     ports = open_ports(settings)
     if revision is None:
-        standings = [_standing_or_fault(one, ports) for one in ports.ledger.revisions()]
+        standings = [standing_or_fault(one, ports) for one in ports.ledger.revisions()]
         if as_json:
             print_json({"revisions": [one.document() for one in standings]})
             return
@@ -173,7 +173,7 @@ def status(
     tell_standing(standing, settings)
 
 
-def _standing_or_fault(revision: str, ports: Ports) -> Standing:
+def standing_or_fault(revision: str, ports: Ports) -> Standing:
     """Return where a revision stands; one that cannot be read must not hide the others."""
     try:
         return standing_of(load_chain(revision, ports))

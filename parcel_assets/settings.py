@@ -47,6 +47,8 @@ class Settings:
     registry: Path
     logs: Path
     dagster_home: Path
+    holdout_recipient: str | None = None  # a key-holder's public key, or None: one made here
+    holdout_key: Path | None = None  # the key-holder's own: given on the command line only
 
     @classmethod
     def read(
@@ -83,6 +85,7 @@ class Settings:
             registry=folder("registry"),
             logs=folder("logs"),
             dagster_home=Path(env.get("DAGSTER_HOME") or root / "dagster").absolute(),
+            holdout_recipient=_recipient(env),
         )
 
     def environment(self) -> dict[str, str]:
@@ -94,6 +97,18 @@ class Settings:
             "PARCEL_ASSETS_ACCELERATORS_PER_WORKER": f"{self.accelerators_per_worker:g}",
             "DAGSTER_HOME": str(self.dagster_home),
         }
+
+
+def _recipient(env: Mapping[str, str]) -> str | None:
+    text = (env.get("PARCEL_ASSETS_HOLDOUT_RECIPIENT") or "").strip()
+    if text and not re.fullmatch(r"age1[0-9a-z]{10,}", text):
+        raise SettingError(
+            f"{text[:20]!r}",
+            expected="an age public key, age1…",
+            where="PARCEL_ASSETS_HOLDOUT_RECIPIENT",
+            remedy="Set it to the public key of whoever keeps the holdout's key, or unset it.",
+        )
+    return text or None
 
 
 def _usual_data_folder() -> Path:

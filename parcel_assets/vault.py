@@ -26,6 +26,8 @@ from parcel_assets.adapters.vault_age_files import (
     PREDICTIONS_FILE,
     RECEIPT_FILE,
     RESULT_FILE,
+    SEAL_FILE,
+    again_folder,
     create_file,
     evaluator_digest,
     read_record,
@@ -33,7 +35,7 @@ from parcel_assets.adapters.vault_age_files import (
 from parcel_assets.core.codec import canonical_json, digest_bytes, keyed_digest
 from parcel_assets.core.errors import HoldoutError, ParcelAssetsError
 from parcel_assets.core.final import FinalRequest, judge_holdout, require_same_request
-from parcel_assets.core.holdout import holdout_digest, holdout_keys
+from parcel_assets.core.holdout import claimable_level, holdout_digest, holdout_keys
 from parcel_assets.core.ports import Scores, Store
 from parcel_assets.core.table import pack_scores
 
@@ -42,7 +44,7 @@ def main(arguments: list[str]) -> int:
     """Print the answer to the order in a file as one JSON line; return 0, or 3 for a refusal."""
     order = json.loads(Path(arguments[0]).read_bytes())
     try:
-        answer = look_once(order)
+        answer = disclose(order) if "disclose" in order else look_once(order)
     except ParcelAssetsError as error:
         sys.stdout.write(json.dumps(error.as_fields(), default=str) + "\n")
         return 3
@@ -56,7 +58,9 @@ def look_once(order: Mapping[str, Any]) -> dict[str, Any]:
     Raises HoldoutError where no receipt allows this request or anything is not what it names.
     """
     request = FinalRequest.model_validate(order["request"])
-    folder = Path(order["folder"])
+    place = Path(order["folder"])
+    again = again_folder(place, request.revision)
+    folder = again if (again / RECEIPT_FILE).exists() else place
     _require_receipt(folder, request)
     with _alone(folder):
         kept = folder / RESULT_FILE
@@ -71,20 +75,47 @@ def look_once(order: Mapping[str, Any]) -> dict[str, Any]:
         rows = store.get_document(request.rows)
         keys = holdout_keys(request.archive, rows)
         _require_equal("holdout rows", holdout_digest(keys), request.holdout_digest)
-        ciphertext = (folder / LABELS_FILE).read_bytes()
+        ciphertext = (place / LABELS_FILE).read_bytes()
         _require_equal("sealed file", digest_bytes(ciphertext), request.ciphertext_digest)
         scores = _score(request, store, str(order["trainer"]), len(rows))
         predictions = _keep_predictions(folder, store, scores)
-        labels = _decrypt(ciphertext, Path(order["key"]), folder, request)
-        judged = judge_holdout(request, rows, labels, scores)
+        content = _decrypt(ciphertext, Path(order["key"]), folder, request)
+        judged = judge_holdout(request, rows, content["labels"], scores)
         answer = {
             **judged.document(),
             "predictions_digest": predictions,
+            "evidence_level": _level(place, Path(order["key"]), request, store),
             "decryptions": len((folder / DECRYPTIONS_FILE).read_text().splitlines()),
         }
         identity = {**request.document(), "request_digest": request.digest}
         create_file(kept, canonical_json({"request": identity, "answer": answer}))
         return answer
+
+
+def disclose(order: Mapping[str, Any]) -> dict[str, Any]:
+    """Return salt, labels and request of a holdout that was judged, for an auditor.
+
+    Raises HoldoutError where no result is kept beside the sealed labels.
+    """
+    place, revision = Path(order["folder"]), str(order["disclose"])
+    again = again_folder(place, revision)
+    folder = again if (again / RECEIPT_FILE).exists() else place
+    kept = folder / RESULT_FILE
+    told = read_record(kept)["request"] if kept.exists() else {}
+    if told.get("revision") != revision:
+        raise HoldoutError(
+            "no result of this search",
+            expected="a final evaluation whose result is kept",
+            where=f"vault, {revision}",
+            remedy="Labels are disclosed after the one look, never before.",
+        )
+    asked = {name: value for name, value in told.items() if name != "request_digest"}
+    request = FinalRequest.model_validate(asked)
+    with _alone(folder):
+        ciphertext = (place / LABELS_FILE).read_bytes()
+        _require_equal("sealed file", digest_bytes(ciphertext), request.ciphertext_digest)
+        content = _decrypt(ciphertext, Path(order["key"]), folder, request)
+    return {"salt": content["salt"], "labels": content["labels"], "request": asked}
 
 
 def _require_receipt(folder: Path, request: FinalRequest) -> None:
@@ -98,6 +129,13 @@ def _require_receipt(folder: Path, request: FinalRequest) -> None:
         )
     receipt = read_record(path)
     _require_equal("revision", request.revision, str(receipt["revision"]))
+    if receipt.get("reuses") and not request.final.allow_spent:
+        raise HoldoutError(
+            f"a holdout that {', '.join(receipt['reuses'])} opened before",
+            expected="an unspent one: the plan does not allow another",
+            where=f"vault, holdout {request.holdout_digest[:8]}",
+            remedy="A holdout opens once. Plan a new search revision with an unspent holdout.",
+        )
     require_same_request(receipt, request, f"vault, holdout {request.holdout_digest[:8]}")
 
 
@@ -131,8 +169,8 @@ def _keep_predictions(folder: Path, store: Store, scores: Scores) -> str:
     return digest
 
 
-def _decrypt(ciphertext: bytes, key: Path, folder: Path, request: FinalRequest) -> list[list[Any]]:
-    """Return the label rows, once the note that they are decrypted is on disk."""
+def _decrypt(ciphertext: bytes, key: Path, folder: Path, request: FinalRequest) -> dict[str, Any]:
+    """Return salt and label rows, once the note that they are decrypted is on disk."""
     try:
         identity = pyrage.x25519.Identity.from_str(key.read_text().strip())
     except (OSError, pyrage.IdentityError) as error:
@@ -147,7 +185,7 @@ def _decrypt(ciphertext: bytes, key: Path, folder: Path, request: FinalRequest) 
         note.flush()
         os.fsync(note.fileno())
     try:
-        content = json.loads(pyrage.decrypt(ciphertext, [identity]))
+        content: dict[str, Any] = json.loads(pyrage.decrypt(ciphertext, [identity]))
     except pyrage.DecryptError as error:
         raise HoldoutError(
             "labels that this key does not open",
@@ -158,8 +196,19 @@ def _decrypt(ciphertext: bytes, key: Path, folder: Path, request: FinalRequest) 
     _require_equal("sealed holdout", str(content["holdout_digest"]), request.holdout_digest)
     found = keyed_digest(bytes.fromhex(content["salt"]), content["labels"])
     _require_equal("commitment", found, request.commitment)
-    labels: list[list[Any]] = content["labels"]
-    return labels
+    return content
+
+
+def _level(place: Path, key: Path, request: FinalRequest, store: Store) -> str:
+    """Return the evidence level that this look may claim, measured from who owns which file."""
+    found = key.stat()
+    searched = [place / LABELS_FILE, store.path(request.model), store.path(request.pixels)]
+    return claimable_level(
+        to_key_holder=read_record(place / SEAL_FILE).get("to_key_holder") is True,
+        key_mode=found.st_mode,
+        key_owner=found.st_uid,
+        search_owners={path.stat().st_uid for path in searched},
+    )
 
 
 @contextmanager

@@ -192,7 +192,13 @@ def _validator() -> TableValidator:
 def _vault(settings: Settings) -> Vault:
     from parcel_assets.adapters.vault_age import AgeVault
 
-    return AgeVault(settings.vault, settings.keys, settings.store)
+    return AgeVault(
+        settings.vault,
+        settings.keys,
+        settings.store,
+        recipient=settings.holdout_recipient,
+        key=settings.holdout_key,
+    )
 
 
 def _signer(settings: Settings) -> Signer:

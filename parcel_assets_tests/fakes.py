@@ -52,6 +52,7 @@ class FakeLedger:
             {} if shared is None else shared._leases
         )
         self._assignments: dict[str, dict[str, str]] = {} if shared is None else shared._assignments
+        self._tranches: dict[str, dict[str, int]] = {} if shared is None else shared._tranches
         self._opened: dict[str, str] = {} if shared is None else shared._opened
         self._versions: set[tuple[str, str]] = set() if shared is None else shared._versions
 
@@ -140,13 +141,25 @@ class FakeLedger:
     def assignments(self, archive: str) -> Mapping[str, str]:
         return dict(self._assignments.get(archive, {}))
 
-    def assign(self, lease: Lease, archive: str, parts: Mapping[str, str]) -> None:
+    def tranches(self, archive: str) -> Mapping[str, int]:
+        return dict(self._tranches.get(archive, {}))
+
+    def assign(
+        self,
+        lease: Lease,
+        archive: str,
+        parts: Mapping[str, str],
+        dealt: Mapping[str, int] | None = None,
+    ) -> None:
         self.renew(lease)
         known = self._assignments.setdefault(archive, {})
+        places = self._tranches.setdefault(archive, {})
         moved = sorted(one for one, part in parts.items() if known.get(one, part) != part)
+        moved += sorted(s for s, n in (dealt or {}).items() if places.get(s, n) != n)
         if moved:
             raise SplitError(str(moved), expected="no move", where=archive, remedy="None.")
         known.update(parts)
+        places.update(dealt or {})
 
     def open_holdout(self, lease: Lease, body: Mapping[str, Any], keys: Sequence[str]) -> Event:
         self.renew(lease)

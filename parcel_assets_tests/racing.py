@@ -17,8 +17,14 @@ from typing import Any
 
 from parcel_assets.adapters.ledger_sql import SqlLedger
 from parcel_assets.adapters.store_files import FileStore
-from parcel_assets.core.errors import LeaseHeldError, LedgerError, ParcelAssetsError, StorageError
-from parcel_assets.core.ledger import Kind
+from parcel_assets.core.errors import (
+    HoldoutError,
+    LeaseHeldError,
+    LedgerError,
+    ParcelAssetsError,
+    StorageError,
+)
+from parcel_assets.core.ledger import Kind, Lease
 
 REVISION = "spring"
 SIDES = (("ready", 1), ("start", 0), ("over", 0), ("answer", 1))  # a contender's ends of the pipes
@@ -96,10 +102,33 @@ def opening(place: str) -> Deed:
     return start
 
 
+def open_holdout(ledger: SqlLedger) -> Deed:
+    """Open, under a revision of one's own, a holdout that shares one shipment with all others."""
+    lease = ledger.acquire(f"search-{os.getpid()}", "race")
+    ledger.append(lease, [(Kind.PLAN_FROZEN, {"plan": {}, "plan_digest": "d" * 64})])
+    return lambda: _opened(ledger, lease, ["shared", f"own-{os.getpid()}"])
+
+
+def open_one(ledger: SqlLedger) -> Deed:
+    """Open the holdout of one revision under the lease that everybody stole from its holder."""
+    lease = Lease(REVISION, *json.loads(os.environ["RACING_LEASE"]))
+    return lambda: _opened(ledger, lease, ["shared"])
+
+
+def _opened(ledger: SqlLedger, lease: Lease, keys: list[str]) -> str:
+    try:
+        ledger.open_holdout(lease, {"holdout_digest": "h"}, keys)
+    except HoldoutError:
+        return "lost"
+    return "won"
+
+
 DEEDS: dict[str, Callable[[str], Deed]] = {
     "lease": lambda place: lease_of(SqlLedger(place)),
     "freeze": lambda place: freeze(SqlLedger(place)),
     "freeze_and_leave": freeze_and_leave,
+    "open_holdout": lambda place: open_holdout(SqlLedger(place)),
+    "open_one": lambda place: open_one(SqlLedger(place)),
     "prefix": lambda place: prefix(FileStore(Path(place))),
     "opening": opening,
 }

@@ -18,9 +18,14 @@ from parcel_assets.adapters.ledger_sql_clock import LedgerClock
 from parcel_assets.adapters.ledger_sql_lease import LEASE_SECONDS, Leases
 from parcel_assets.adapters.ledger_sql_open import open_database, transact
 from parcel_assets.adapters.ledger_sql_record import read_record
+from parcel_assets.adapters.ledger_sql_registers import (
+    assign_parts,
+    assigned,
+    deal_tranches,
+    dealt_tranches,
+)
 from parcel_assets.adapters.ledger_sql_schema import (
     archive_versions,
-    assignments,
     events,
     holdout_keys,
     holdout_openings,
@@ -29,7 +34,6 @@ from parcel_assets.core.codec import canonical_json
 from parcel_assets.core.errors import (
     HoldoutError,
     LedgerError,
-    SplitError,
     StaleFenceError,
 )
 from parcel_assets.core.ledger import (
@@ -188,40 +192,32 @@ class SqlLedger:
 
     def assignments(self, archive: str) -> Mapping[str, str]:
         """Return shipment id -> part of all shipments ever assigned in the archive."""
-        return self._read(lambda connection: self._assigned(connection, archive))
+        return self._read(lambda connection: assigned(connection, archive))
 
-    def _assigned(self, connection: sa.Connection, archive: str) -> dict[str, str]:
-        query = sa.select(assignments.c.shipment_id, assignments.c.part)
-        rows = connection.execute(query.where(assignments.c.archive == archive))
-        return {str(shipment): str(part) for shipment, part in rows}
+    def tranches(self, archive: str) -> Mapping[str, int]:
+        """Return shipment id -> tranche of all holdout shipments that were ever dealt to one."""
+        return self._read(lambda connection: dealt_tranches(connection, archive))
 
-    def assign(self, lease: Lease, archive: str, parts: Mapping[str, str]) -> None:
-        """Add shipments to the register; raises SplitError if one is there under another part."""
-        try:
-            self._write(lease, lambda one: self._assign(one, lease, archive, parts))
-        except IntegrityError:  # another revision assigned the same between our look and insert
-            self._write(lease, lambda one: self._assign(one, lease, archive, parts))
-
-    def _assign(
-        self, connection: sa.Connection, lease: Lease, archive: str, parts: Mapping[str, str]
+    def assign(
+        self,
+        lease: Lease,
+        archive: str,
+        parts: Mapping[str, str],
+        dealt: Mapping[str, int] | None = None,
     ) -> None:
-        known = self._assigned(connection, archive)
-        moved = sorted(s for s, part in parts.items() if known.get(s, part) != part)
-        if moved:
-            raise SplitError(
-                f"shipment {moved[0]} in part {parts[moved[0]]} ({len(moved)} such)",
-                expected=f"part {known[moved[0]]}, as first assigned",
-                where=f"assignment register of {archive}",
-                remedy="A shipment never moves to another part (D3).",
-                shipments=moved[:20],
-            )
-        fresh = [
-            {"archive": archive, "shipment_id": s, "part": part, "revision": lease.revision}
-            for s, part in sorted(parts.items())  # one order for all: two writers never deadlock
-            if s not in known
-        ]
-        if fresh:
-            connection.execute(sa.insert(assignments), fresh)
+        """Add shipments to the register, and holdout shipments to their tranches, in one step.
+
+        Raises SplitError, changing nothing, if one is there under another part or tranche.
+        """
+
+        def enter(connection: sa.Connection) -> None:
+            assign_parts(connection, lease.revision, archive, parts)
+            deal_tranches(connection, lease.revision, archive, dealt or {})
+
+        try:
+            self._write(lease, enter)
+        except IntegrityError:  # another revision assigned the same between our look and insert
+            self._write(lease, enter)
 
     def open_holdout(self, lease: Lease, body: Mapping[str, Any], keys: Sequence[str]) -> Event:
         """Append HOLDOUT_OPENED, its revision and all keys under unique keys, or change nothing."""

@@ -115,4 +115,9 @@ def _in_parts(result: sa.CursorResult[Any]) -> Iterator[list[dict[str, Any]]]:
         yield [dict(row._mapping) for row in rows]
 
 
-MIGRATIONS: dict[int, Callable[[sa.Connection], None]] = {1: _to_version_2}
+def _to_version_3(connection: sa.Connection) -> None:
+    """Add the register of tranches; tables that are there stay as they are."""
+    metadata.create_all(connection)
+
+
+MIGRATIONS: dict[int, Callable[[sa.Connection], None]] = {1: _to_version_2, 2: _to_version_3}

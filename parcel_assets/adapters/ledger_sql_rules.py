@@ -20,6 +20,7 @@ from parcel_assets.adapters.ledger_sql_schema import (
     holdout_openings,
     leases,
     metadata,
+    tranches,
 )
 
 APPEND_ONLY = (
@@ -29,6 +30,7 @@ APPEND_ONLY = (
     holdout_openings,
     holdout_keys,
     archive_versions,
+    tranches,
 )
 _FOLLOWS = "takes only what follows its newest event, not before it in time"
 

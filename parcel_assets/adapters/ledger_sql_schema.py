@@ -1,4 +1,4 @@
-"""The ledger's tables, version 2, and what each column may hold on SQLite and PostgreSQL alike.
+"""The ledger's tables, version 3, and what each column may hold on SQLite and PostgreSQL alike.
 
 What the database refuses beyond that (changed events, torn chains, older fences) is in
 `ledger_sql_rules`; how older tables become these is in `ledger_sql_migrate`.
@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from parcel_assets.core.ledger import GENESIS
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 PARTS = ("train", "validation", "holdout")
 
 metadata = sa.MetaData()
@@ -84,6 +84,17 @@ assignments = sa.Table(
     sa.Column("part", sa.Text, nullable=False),
     sa.Column("revision", sa.Text, nullable=False),  # which revision assigned it first
     sa.CheckConstraint(f"part IN {PARTS}", name="part_is_one_of_three"),
+)
+
+# which tranche of its archive's holdout a shipment belongs to, for ever
+tranches = sa.Table(
+    "tranches",
+    metadata,
+    sa.Column("archive", sa.Text, primary_key=True),
+    sa.Column("shipment_id", sa.Text, primary_key=True),
+    sa.Column("tranche", sa.Integer, nullable=False),
+    sa.Column("revision", sa.Text, nullable=False),  # which revision dealt it
+    sa.CheckConstraint("tranche >= 1", name="tranche_from_one"),
 )
 
 holdout_openings = sa.Table(

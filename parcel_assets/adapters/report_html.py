@@ -23,6 +23,7 @@ from parcel_assets.adapters.report_html_style import STYLE
 from parcel_assets.adapters.report_html_tags import Markup, join, raw, tag
 from parcel_assets.adapters.report_html_verdict import banner, waiver
 from parcel_assets.core.packet import CLOSED, CROISSANT_FILE, Files, read_json
+from parcel_assets.core.packet_text import reuse_words
 
 # nothing may be fetched, whatever an escaped text contains
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -149,7 +150,7 @@ def _final(packet: Packet) -> Markup:
             tag("a", "final/opening.json", href="final/opening.json"))),
         ("Predictions", short_code(final["predictions_digest"])),
         ("Holdout", join(short_code(final["holdout_digest"]),
-            f", {final['reused_shipments']} shipments of it opened before")),
+            f", {final['reused_shipments']} shipments of it opened before. ", reuse_words(final))),
         ("Evidence level", f"{final['evidence_level']}: {levels}. Whoever holds the keys of this "
             f"machine could have looked earlier; {_names(packet)}."
             if final["evidence_level"] == "L1" else f"{final['evidence_level']}: {levels}."),

@@ -12,6 +12,7 @@ from parcel_assets.core.packet import (
     read_json,
 )
 from parcel_assets.core.packet_files import read_events
+from parcel_assets.core.packet_text import reuse_words
 from parcel_assets.core.selection import frozen_selections
 
 WORDS = {
@@ -37,6 +38,7 @@ def banner(packet: Packet) -> Markup:
             f"{packet.verdict['evidence_level_means']}.",
             class_="soft small",
         ),
+        tag("p", reused) if (reused := reuse_words(packet.final)) else None,
         class_=f"verdict {style}",
         role="status",
     )

@@ -31,6 +31,7 @@ from parcel_assets.adapters.vault_age_files import (
     PUBLIC_KEY_FILE,
     RECEIPT_FILE,
     SEAL_FILE,
+    again_folder,
     create_file,
     evaluator_digest,
     read_record,
@@ -43,24 +44,34 @@ from parcel_assets.core.snapshot import Label, label_rows
 TRAINER = "parcel_assets.adapters.trainer_lightning:LightningTrainer"
 # all that the subprocess gets of this process's environment
 ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
+HOLD_KEY_HOLDER = "hold:key-holder"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class AgeVault:
     """A vault below one folder; keys are made on first use in a folder of their own.
 
-    `trainer` names the class, as `module:Class`, that scores photos in the subprocess.
+    `trainer` names the class, as `module:Class`, that scores photos in the subprocess. With a
+    `recipient`, the public key of a key-holder elsewhere, no key pair is made here and labels are
+    sealed to that key; to look, the key-holder hands in the path of the private one as `key`.
     """
 
-    evidence_level = "L1"  # the key lies on the machine that searches: a record, not a proof
-
     def __init__(
-        self, folder: Path, key_folder: Path, store_root: Path, *, trainer: str = TRAINER
+        self,
+        folder: Path,
+        key_folder: Path,
+        store_root: Path,
+        *,
+        trainer: str = TRAINER,
+        recipient: str | None = None,
+        key: Path | None = None,
     ) -> None:
         self._folder = folder
         self._keys = key_folder
         self._store_root = store_root
         self._trainer = trainer
+        self._recipient = recipient
+        self._key = key
 
     @property
     def evaluator_digest(self) -> str:
@@ -92,21 +103,30 @@ class AgeVault:
     def receipts_over(self, keys: Sequence[str]) -> list[dict[str, Any]]:
         """Return the receipts beside any sealed file that share one of the keys."""
         asked = set(keys)
-        receipts = [read_record(path) for path in sorted(self._folder.glob(f"*/{RECEIPT_FILE}"))]
+        places = [
+            *self._folder.glob(f"*/{RECEIPT_FILE}"),
+            *self._folder.glob(f"*/*/{RECEIPT_FILE}"),
+        ]
+        receipts = [read_record(path) for path in sorted(places)]
         return [one for one in receipts if asked.intersection(one["keys"])]
 
     def leave_receipt(self, holdout_digest: str, receipt: Mapping[str, Any]) -> None:
         """Create the receipt beside the sealed file, whole and exclusively.
 
-        Raises HoldoutError where it exists, or another receipt shares a key with it.
+        Raises HoldoutError where it exists, or another receipt shares a key with it, unless this
+        one names in `reuses` the revision that left the other: its plan allows a spent holdout.
         """
         target = self._place(holdout_digest)
         if not (target / LABELS_FILE).exists():
             raise self._not_sealed(holdout_digest)
         with self._locked():
             others = self.receipts_over(list(receipt["keys"]))
-            if others:
-                raise _opened(others[0], holdout_digest)
+            strangers = [one for one in others if one["revision"] not in receipt.get("reuses", ())]
+            if strangers:
+                raise _opened(strangers[0], holdout_digest)
+            if (target / RECEIPT_FILE).exists():
+                target = again_folder(target, str(receipt["revision"]))
+                target.mkdir(exist_ok=True)
             try:
                 create_file(target / RECEIPT_FILE, canonical_json(dict(receipt)))
             except FileExistsError as error:
@@ -118,13 +138,31 @@ class AgeVault:
         `request` is a core.final.FinalRequest document. Returns `predictions_digest`, `outcome`,
         `sentence`, `result` and `decryptions`; raises HoldoutError with its reason.
         """
-        folder = self._place(str(request["holdout_digest"]))
+        order = {"request": dict(request), "trainer": self._trainer}
+        answer = self._ask(str(request["holdout_digest"]), order)
+        if "outcome" not in answer:
+            raise HoldoutError(
+                "an answer without an outcome",
+                expected="a result",
+                where=f"vault, holdout {str(request['holdout_digest'])[:8]}",
+                remedy="Materialize final_evaluation again: the same opening is resumed.",
+            )
+        return answer
+
+    def disclose(self, holdout_digest: str, revision: str) -> dict[str, Any]:
+        """Return `salt`, `labels` and `request` of a holdout whose one result is kept.
+
+        Raises HoldoutError where it is not: nothing is disclosed before the look.
+        """
+        return self._ask(holdout_digest, {"disclose": revision})
+
+    def _ask(self, holdout_digest: str, order: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the vault's own process answers; raises HoldoutError with its reason."""
         order = {
-            "request": dict(request),
-            "folder": str(folder),
-            "key": str(self._keys / PRIVATE_KEY_FILE),
+            **order,
+            "folder": str(self._place(holdout_digest)),
+            "key": str(self._key or self._keys / PRIVATE_KEY_FILE),
             "store": str(self._store_root),
-            "trainer": self._trainer,
         }
         with tempfile.TemporaryDirectory(prefix="parcel-assets-vault-") as private:
             path = Path(private) / "request.json"
@@ -139,27 +177,40 @@ class AgeVault:
         if "error" in answer:
             facts = {key: answer[key] for key in ("expected", "where", "remedy")}
             raise HoldoutError(str(answer["found"]), **facts)
-        if ended.returncode or "outcome" not in answer:
+        if ended.returncode or not answer:
             last = ended.stderr.decode(errors="replace").strip().splitlines()[-1:]
             raise HoldoutError(
                 f"vault process ended with {ended.returncode} ({' '.join(last) or 'no word'})",
                 expected="a result",
-                where=f"vault, holdout {str(request['holdout_digest'])[:8]}",
+                where=f"vault, holdout {holdout_digest[:8]}",
                 remedy="Materialize final_evaluation again: the same opening is resumed.",
             )
         return answer
+
+    def require_key(self) -> None:
+        """Raise HoldoutError, a hold, where the key is with a key-holder who has to hand it in."""
+        if self._recipient is not None and self._key is None:
+            raise HoldoutError(
+                "labels sealed to a key-holder, whose key is not here",
+                expected="the key-holder, who opens the holdout",
+                where="vault",
+                remedy="The key-holder runs `parcel-assets holdout open REVISION --key PATH`, "
+                "as a user of their own. Nothing was opened.",
+                hold=HOLD_KEY_HOLDER,
+            )
 
     def _seal_new(
         self, target: Path, holdout_digest: str, rows: list[list[Any]], facts: Mapping[str, str]
     ) -> None:
         """Make the sealed folder aside and rename it into place: whole, or not there."""
         salt = secrets.token_bytes(32)
-        recipient = pyrage.x25519.Recipient.from_str(self._public_key())
+        recipient = _recipient(self._recipient or self._public_key())
         content = {"holdout_digest": holdout_digest, "salt": salt.hex(), "labels": rows}
         ciphertext = pyrage.encrypt(canonical_json(content), [recipient])
         seal = {
             "commitment": keyed_digest(salt, rows),
             "ciphertext_digest": digest_bytes(ciphertext),
+            "to_key_holder": self._recipient is not None,
             **facts,
         }
         prepared = self._folder / f".{uuid.uuid4().hex}"
@@ -237,6 +288,18 @@ class AgeVault:
         with (self._folder / ".lock").open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+
+def _recipient(public_key: str) -> Any:
+    try:
+        return pyrage.x25519.Recipient.from_str(public_key)
+    except pyrage.RecipientError as error:
+        raise SettingError(
+            f"{public_key[:20]!r}, which is no public key ({error})",
+            expected="an age public key, age1…",
+            where="PARCEL_ASSETS_HOLDOUT_RECIPIENT",
+            remedy="Ask the key-holder for the public key that `age-keygen` printed.",
+        ) from error
 
 
 def _environment() -> dict[str, str]:

@@ -5,6 +5,7 @@
 <vault>/<holdout digest>/opened.json      the receipt of the one opening
 <vault>/<holdout digest>/decryptions.log  one line before each decryption
 <vault>/<holdout digest>/result.json      the result of the opening, kept
+<vault>/<holdout digest>/again-<revision>/  the same of a later look, where a plan allows it
 <keys>/holdout.key, holdout.pub           the key-holder's pair; the private one is 0600
 <keys>/holdout.mark                       the custodian's key to know the same labels again
 """
@@ -32,6 +33,7 @@ MARK_FILE = "holdout.mark"
 EVALUATOR_FILES = (
     "vault.py",
     "core/final.py",
+    "core/holdout.py",
     "core/slice_report.py",
     "core/slice_plan.py",
     "core/slice_family.py",
@@ -64,6 +66,11 @@ def evaluator_digest(trainer: str) -> str:
         sources["trainer"] = Path(found.origin)
     files = {name: digest_bytes(one.read_bytes()) for name, one in sources.items() if one.exists()}
     return digest_value({"files": files, "trainer": trainer})
+
+
+def again_folder(place: Path, revision: str) -> Path:
+    """Return where a later look of another revision at a spent holdout keeps its records."""
+    return place / f"again-{revision}"
 
 
 def create_file(path: Path, data: bytes, *, mode: int = 0o444) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from parcel_assets.core.errors import LedgerError
 from parcel_assets.core.ledger import Event, Kind
-from parcel_assets.core.stage import Record
+from parcel_assets.core.stage import Record, Stage
 
 
 class Anchor(Record):
@@ -44,12 +44,13 @@ def lost_anchor(events: Sequence[Event], anchors: Iterable[Anchor]) -> Anchor | 
     return None
 
 
-def check_anchors(revision: str, events: Sequence[Event], anchors: Iterable[Anchor]) -> None:
+def check_anchors(revision: str, events: Sequence[Event], anchors: Sequence[Anchor]) -> None:
     """Raise LedgerError where the chain ends before an anchor or says something else there."""
     lost = lost_anchor(events, anchors)
     if lost is None:
         return
     ends = lost.sequence > len(events)
+    judged = any(one.stage == str(Stage.FINAL) for one in anchors)
     raise LedgerError(
         f"a chain that ends at event {len(events)}"
         if ends
@@ -57,8 +58,10 @@ def check_anchors(revision: str, events: Sequence[Event], anchors: Iterable[Anch
         expected=f"event {lost.sequence} with digest {lost.digest[:8]}, which recorded "
         f"{lost.stage}: its anchor is in the store",
         where=f"ledger of {revision}",
-        remedy="Events were dropped or replaced, or this is another ledger than the store's. "
+        remedy=("Its holdout was opened, and stays shut to any other ledger. " if judged else "")
+        + "Events were dropped or replaced, or this is another ledger than the store's. "
         "Restore the ledger from a copy, or plan a new search revision.",
         sequence=len(events) + 1 if ends else lost.sequence,
         anchor=lost.document(),
+        holdout_opened=judged,
     )

@@ -41,6 +41,10 @@ class SplitBody(Record):
     holdout_commitment: str  # HMAC of the holdout's labels under the sealed salt
     holdout_ciphertext: str  # digest of the sealed file
     contact_sheet: str  # store digest of a PNG of training photos by damage type
+    tranche: int | None = None  # the search's own, where the plan holds back tranches
+    reserved: tuple[
+        dict[str, Any], ...
+    ] = ()  # tranches sealed for later searches, with their seals
 
 
 class SearchBody(Record):
@@ -134,7 +138,8 @@ class FinalBody(Record):
     outcome: Literal["PASS", "FAIL", "INSUFFICIENT"]
     sentence: str
     evidence_level: Literal["L1", "L2", "L3"]
-    reused_shipments: int
+    reused_shipments: int  # opened before by an earlier search, which the plan must allow
+    reused_times: int = 0  # how many earlier searches looked at some of them
 
 
 class PacketBody(Record):

@@ -6,6 +6,7 @@ from typing import Any
 
 from parcel_assets.core.chain import READY, Chain
 from parcel_assets.core.disposition import HOLD_SLICE_QUALITY
+from parcel_assets.core.holdout import spent_words
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.refusals import admitted_of, refusals_of
 from parcel_assets.core.search import fold_search
@@ -74,14 +75,15 @@ def no_contradictions(chain: Chain) -> GateVerdict:
 
 
 def components_whole(chain: Chain) -> GateVerdict:
-    """Say whether no shipment and no component lies in two parts (D1)."""
-    parts = chain.observed["assignment"]["parts"]
-    seen: dict[str, str] = {}
-    placed = [(shipment, part) for part, shipments in parts.items() for shipment in shipments]
-    torn = [shipment for shipment, part in placed if seen.setdefault(shipment, part) != part]
-    for component in chain.observed["assignment"]["components"]:
-        if len({seen.get(shipment) for shipment in component}) > 1:
-            torn.extend(component)
+    """Say whether no shipment and no component lies in two parts, or two tranches (D1)."""
+    assignment, torn = chain.observed["assignment"], []
+    for places in (assignment["parts"], assignment.get("tranches", {})):
+        seen: dict[str, str] = {}
+        placed = [(shipment, part) for part, shipments in places.items() for shipment in shipments]
+        torn += [shipment for shipment, part in placed if seen.setdefault(shipment, part) != part]
+        for component in assignment["components"]:
+            if len({seen.get(shipment) for shipment in component}) > 1:
+                torn.extend(component)
     return GateVerdict(
         not torn,
         f"{len(torn)} shipments lie in two parts or apart from their component.",
@@ -111,19 +113,30 @@ def minimum_support(chain: Chain) -> GateVerdict:
 
 
 def holdout_unspent(chain: Chain) -> GateVerdict:
-    """Say whether no other revision opened any key of this holdout (H6)."""
+    """Say whether no other revision opened any key of this holdout, or the plan allows it (H6)."""
     openings = {
         key: revision
         for key, revision in chain.observed["holdout_opened_by"].items()
         if revision != chain.revision
     }
+    spent = {
+        shipment: revision
+        for shipment, revision in chain.observed["spent_shipments"].items()
+        if revision != chain.revision
+    }
     spent_by = sorted(set(openings.values()))
+    words = f"Of this holdout, {spent_words(spent)}."
+    if chain.plan.final.allow_spent:
+        words = f"The plan allows a spent holdout, and the packet says so. {words}"
     return GateVerdict(
-        not openings,
-        "No shipment of the holdout was ever opened."
-        if not openings
-        else f"Parts of this holdout were opened by {', '.join(spent_by)}.",
-        {"spent_by": spent_by, "spent_keys": len(openings)},
+        not openings or chain.plan.final.allow_spent,
+        words if openings else "No shipment of the holdout was ever opened.",
+        {
+            "spent_by": spent_by,
+            "spent_keys": len(openings),
+            "spent_shipments": len(spent),
+            "first_spent": list(spent)[:20],
+        },
     )
 
 
@@ -268,9 +281,16 @@ def protected_slices(chain: Chain) -> GateVerdict:
 def holdout_once(chain: Chain) -> GateVerdict:
     """Say whether one opening in the ledger, one receipt beside the sealed labels (H5)."""
     openings = [event for event in chain.events if event.kind == Kind.HOLDOUT_OPENED]
-    receipts = chain.observed["receipts"]
+    # a later search whose plan allows a spent holdout says so in its receipt, as does this one
+    allowed = set(openings[0].body.get("reused", {}).get("by", ())) if openings else set()
+    receipts = [
+        one
+        for one in chain.observed["receipts"]
+        if one["revision"] not in allowed and chain.revision not in one.get("reuses", ())
+    ]
     good = len(openings) == 1 and len(receipts) == 1
     good = good and receipts[0].get("opened_event") in {None, openings[0].digest}
+    good = good and receipts[0]["revision"] == chain.revision
     return GateVerdict(
         good,
         f"{len(openings)} opening in the ledger, {len(receipts)} receipt beside the sealed labels.",

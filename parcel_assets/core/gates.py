@@ -94,7 +94,9 @@ GATES: tuple[Gate, ...] = (
         Stage.SPLIT,
         "Was no shipment of the holdout ever opened?",
         rules.holdout_unspent,
-        "A spent holdout is no holdout. Add new shipments and plan a new search revision.",
+        "A spent holdout is no holdout. Plan a new search revision with a tranche of its own "
+        "([split] holdout_tranches) on a grown archive; or with [final] allow_spent, and the "
+        "packet says how often its shipments were used.",
     ),
     Gate("budget_exact", Stage.SEARCH, "Are all slots accounted for?", rules.budget_exact, _RESUME),
     Gate(

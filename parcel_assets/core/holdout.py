@@ -2,11 +2,11 @@
 
 A shipment's key carries the archive's name, since shipment ids mean something only there. The key
 of an image does not: the same pixels are spent wherever they turn up again. Opening and receipts
-are left to the ledger and the vault.
+are left to the ledger and the vault; how a holdout is shared out over searches, to core.tranches.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from parcel_assets.core.codec import digest_value
 
@@ -23,3 +23,48 @@ def holdout_keys(archive: str, rows: Iterable[Mapping[str, Any]]) -> tuple[str, 
 def holdout_digest(keys: Sequence[str]) -> str:
     """Return the digest that names a holdout: of its keys, in sorted order."""
     return digest_value(sorted(keys))
+
+
+def first_openers(
+    keys: Iterable[str], recorded: Mapping[str, str], receipts: Iterable[Mapping[str, Any]]
+) -> dict[str, str]:
+    """Return key -> revision that opened it first, after ledger and receipts (the ledger wins).
+
+    A ledger that was lost knows nothing; the receipts beside the sealed labels still do.
+    """
+    asked, openers = set(keys), dict(recorded)
+    for receipt in sorted(receipts, key=lambda one: float(one.get("at_seconds", 0.0))):
+        for key in asked.intersection(receipt["keys"]):
+            openers.setdefault(key, str(receipt["revision"]))
+    return openers
+
+
+def spent_shipments(
+    archive: str, rows: Iterable[Mapping[str, Any]], openers: Mapping[str, str]
+) -> dict[str, str]:
+    """Return shipment -> revision that opened it, or a photo of it under whatever name."""
+    spent: dict[str, str] = {}
+    for row in rows:
+        for key in holdout_keys(archive, [row]):
+            if key in openers:
+                spent.setdefault(str(row["shipment_id"]), openers[key])
+    return dict(sorted(spent.items()))
+
+
+def spent_words(spent: Mapping[str, str], shown: int = 5) -> str:
+    """Return spent shipments in words: how many, the first few, and who opened them."""
+    names = ", ".join(list(spent)[:shown]) + (", …" if len(spent) > shown else "")
+    return f"{len(spent)} shipments ({names}), opened by {', '.join(sorted(set(spent.values())))}"
+
+
+def claimable_level(
+    *, to_key_holder: bool, key_mode: int, key_owner: int, search_owners: Iterable[int]
+) -> Literal["L1", "L3"]:
+    """Return the evidence level that a look may claim, from who owns which file.
+
+    L3 needs labels sealed to a key from elsewhere, and a key file that only its owner can read, who
+    is none of the users that sealed and searched; an administrator (user 0) can read every file.
+    """
+    users = set(search_owners)
+    private = key_mode & 0o077 == 0 and key_owner not in users and 0 not in users
+    return "L3" if to_key_holder and private else "L1"

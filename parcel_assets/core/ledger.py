@@ -42,6 +42,7 @@ class Kind(StrEnum):
     HOLDOUT_SEALED = "holdout_sealed"  # holdout_digest, commitment, ciphertext_digest
     HOLDOUT_OPENED = "holdout_opened"  # holdout_digest, model_digest, evaluator_digest, threshold
     HOLDOUT_EVALUATED = "holdout_evaluated"  # predictions_digest, result (document)
+    HOLDOUT_RELEASED = "holdout_released"  # reason, photos, commitment: labels went to an auditor
     PACKET_PUBLISHED = "packet_published"  # packet_digest
     MODEL_REGISTERED = "model_registered"  # packet_digest, entry
 

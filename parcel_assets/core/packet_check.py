@@ -210,7 +210,13 @@ def _opening(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
     if final["opened_event"] != opening.digest:
         yield Fault(evidence_file(Stage.FINAL), "names another opening than the ledger's")
     receipts = read_json(files, RECEIPTS_FILE)
-    asked = [receipt.get("request_digest") for receipt in receipts]
+    by = str(opening.revision)
+    earlier = opening.body.get("reused", {}).get("by", ())
+    asked = [
+        receipt.get("request_digest")
+        for receipt in receipts
+        if receipt.get("revision") not in earlier and by not in receipt.get("reuses", ())
+    ]
     if asked != [opening.body.get("request_digest")]:
         yield Fault(RECEIPTS_FILE, f"holds {len(receipts)} receipts, or one of another opening")
 

@@ -214,7 +214,9 @@ def first_page_slices(files: Files) -> dict[str, Any]:
 
 def _final(files: Files) -> dict[str, Any]:
     path = evidence_file(Stage.FINAL)
-    keys = ("outcome", "sentence", "evidence_level", "predictions_digest", "reused_shipments")
+    keys = ["outcome", "sentence", "evidence_level", "predictions_digest", "reused_shipments"]
+    if read_json(files, path)["body"]["reused_shipments"]:
+        keys.append("reused_times")  # a packet without reuse has no word of it
     return {
         **{key: fact(files, path, "body", key) for key in (*keys, "disposition")},
         "result": fact(files, path, "body", "result"),

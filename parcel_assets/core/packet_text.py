@@ -16,10 +16,12 @@ from parcel_assets.core.packet import (
     SUMS_FILE,
     VERDICT_FILE,
     Files,
+    body_of,
     key_fingerprint,
     read_json,
 )
 from parcel_assets.core.snapshot import SnapshotBody
+from parcel_assets.core.stage import Stage
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run such a cell
 CROISSANT = "http://mlcommons.org/croissant/1.0"
@@ -145,6 +147,7 @@ def model_card(files: Files, verdict: Mapping[str, Any], purpose: str) -> bytes:
             f"{page['final']['sentence']['value']} Evidence level {verdict['evidence_level']}: "
             f"{verdict['evidence_level_means']}."
         ),
+        *_reuse_lines(files),
         "",
         "## Input",
         "",
@@ -164,6 +167,26 @@ def model_card(files: Files, verdict: Mapping[str, Any], purpose: str) -> bytes:
             "",
         ]
     return "\n".join(lines).encode()
+
+
+def reuse_words(final: Mapping[str, Any]) -> str:
+    """Return what a final result must say where its holdout was looked at before, else nothing.
+
+    `final` is the body of the evidence.
+    """
+    if not final["reused_shipments"]:
+        return ""
+    times = final.get("reused_times", 1)
+    return (
+        f"Diagnostic only: {final['reused_shipments']} shipments of this holdout were reused, "
+        f"{times} {'time' if times == 1 else 'times'}, after earlier searches had opened them. The "
+        "best of several searches on one holdout looks better than it is."
+    )
+
+
+def _reuse_lines(files: Files) -> list[str]:
+    words = reuse_words(body_of(files, Stage.FINAL))
+    return ["", words] if words else []
 
 
 def _card_facts(page: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:

@@ -16,6 +16,7 @@ from parcel_assets.core.slice_plan import (
     PROTECTED_SLICES_MAXIMUM,
     Fraction,
     MinimumSupport,
+    Oversample,
     SlicePlan,
 )
 from parcel_assets.core.space import (
@@ -111,6 +112,8 @@ class SplitPlan(Section):
     train: Fraction = 0.5
     validation: Fraction = 0.3
     holdout: Fraction = 0.2
+    # one for each search; left out where absent, so that a plan without them keeps its digest
+    holdout_tranches: int | None = Field(default=None, ge=1, le=20, exclude_if=lambda n: n is None)
     minimum: tuple[MinimumSupport, ...] = ()
 
     @model_validator(mode="after")
@@ -153,13 +156,6 @@ class SearchPlan(Section):
     attempts_per_trial: PositiveInt = 2
     trial_seconds_maximum: PositiveFloat = 300.0
     equal_configurations: Literal["allow", "redraw"] = "allow"
-
-
-class Oversample(Section):
-    """The rare slice that the knob `rare_oversampling` multiplies in training batches."""
-
-    dimension: str
-    value: str
 
 
 class TrainingPlan(Section):
@@ -222,6 +218,8 @@ class FinalPlan(Section):
     target_cost_per_1000: PositiveFloat
     minimum_shipments: PositiveInt = 100
     minimum_damaged_photos: PositiveInt = 30
+    # judge on shipments that an earlier search opened; the packet says how often they were used
+    allow_spent: Annotated[bool, Field(exclude_if=lambda allowed: not allowed)] = False
 
 
 class WorkerPlan(Section):
@@ -309,6 +307,11 @@ class Plan(Section):
             faults.append(
                 f"pruning.keep_fractions has {len(self.pruning.keep_fractions)} values, expected "
                 f"one for each milestone before the last ({len(self.training.milestones) - 1})"
+            )
+        if self.final.allow_spent and self.split.holdout_tranches is not None:
+            faults.append(
+                "final.allow_spent with split.holdout_tranches: a tranche holds no spent shipment; "
+                "leave one of them out"
             )
         if self.search_seconds_maximum < self.search.trial_seconds_maximum:
             faults.append(

@@ -100,6 +100,11 @@ key = {_text(archive + " split")}
 train = 0.5
 validation = 0.3
 holdout = 0.2
+# A holdout opens once. To keep some of it for later searches, deal it to tranches: each search
+# opens one of its own, whole. Each must by itself be large enough for [final]; they are shown by
+# `parcel-assets holdout status`. A later plan has a name of its own and says [parent] revision and
+# reason.
+# holdout_tranches = 3
 
 [[split.minimum]]
 part = "validation"

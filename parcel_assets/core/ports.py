@@ -121,8 +121,21 @@ class Ledger(Protocol):
         """Return shipment id -> part of all shipments ever assigned in the archive."""
         ...
 
-    def assign(self, lease: Lease, archive: str, parts: Mapping[str, str]) -> None:
-        """Add shipments to the register; raises SplitError if one is there under another part."""
+    def tranches(self, archive: str) -> Mapping[str, int]:
+        """Return shipment id -> tranche of all holdout shipments that were ever dealt to one."""
+        ...
+
+    def assign(
+        self,
+        lease: Lease,
+        archive: str,
+        parts: Mapping[str, str],
+        dealt: Mapping[str, int] | None = None,
+    ) -> None:
+        """Add shipments to the register, and holdout shipments to their tranches, in one step.
+
+        Raises SplitError, changing nothing, if one is there under another part or tranche.
+        """
         ...
 
     def open_holdout(self, lease: Lease, body: Mapping[str, Any], keys: Sequence[str]) -> Event:
@@ -365,8 +378,6 @@ class Sealed:
 class Vault(Protocol):
     """The only code that can read the holdout's labels."""
 
-    evidence_level: str  # L1, L2 or L3
-
     @property
     def evaluator_digest(self) -> str:
         """The digest of the code that evaluates."""
@@ -388,8 +399,20 @@ class Vault(Protocol):
         """Decrypt, check the commitment, score and judge in a subprocess of its own.
 
         `request` is a core.final.FinalRequest document, for which a receipt was left. Returns
-        `predictions_digest`, `outcome`, `sentence`, `result`; raises HoldoutError with its reason.
+        `predictions_digest`, `outcome`, `sentence`, `result` and `evidence_level` (L1 or L3: what
+        may be claimed of who could read the key); raises HoldoutError with its reason.
         """
+        ...
+
+    def disclose(self, holdout_digest: str, revision: str) -> dict[str, Any]:
+        """Return `salt`, `labels` and `request` of a holdout that the revision has judged.
+
+        Raises HoldoutError where no result of it is kept: nothing is disclosed before the look.
+        """
+        ...
+
+    def require_key(self) -> None:
+        """Raise HoldoutError, a hold, where only a key-holder who is not here could look."""
         ...
 
 

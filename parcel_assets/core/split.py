@@ -9,7 +9,7 @@ storing and sealing are left to `steps.data`; labels are used for counts only.
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -38,6 +38,22 @@ class Assignment:
     parts: Mapping[str, tuple[str, ...]]
     components: tuple[Component, ...]  # assigned ones, singles included
     quarantined: tuple[Component, ...]  # each holds shipments that the register has in two parts
+    # where the plan holds back tranches (core.tranches): this search's own, and who is in which
+    tranche: int | None = None
+    tranches: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    free_tranches: tuple[int, ...] = ()  # nobody else has opened or claimed these
+
+    @property
+    def reserved(self) -> dict[int, tuple[str, ...]]:
+        """The free tranches that are kept for later searches."""
+        return {
+            number: self.tranches[number] for number in self.free_tranches if number != self.tranche
+        }
+
+    @property
+    def tranche_of(self) -> dict[str, int]:
+        """Shipment -> tranche."""
+        return {one: number for number, members in self.tranches.items() for one in members}
 
     @property
     def part_of(self) -> dict[str, str]:
@@ -56,11 +72,18 @@ class Assignment:
 
     def document(self) -> dict[str, Any]:
         """Return the assignment as JSON fields: ids, never a rule to compute them again."""
-        return {
+        document: dict[str, Any] = {
             "parts": {part: list(shipments) for part, shipments in self.parts.items()},
             "components": [list(one) for one in self.components],
             "quarantined": [list(one) for one in self.quarantined],
         }
+        if self.tranche is not None:
+            document |= {
+                "tranche": self.tranche,
+                "tranches": {str(one): list(members) for one, members in self.tranches.items()},
+                "reserved": sorted(self.reserved),
+            }
+        return document
 
 
 def find_components(photos: Iterable[Photo]) -> tuple[Component, ...]:

@@ -15,7 +15,7 @@ from parcel_assets.core.approval import approval_fault
 from parcel_assets.core.errors import AdmissionError, LedgerError
 from parcel_assets.core.evidence import PacketBody, SplitBody
 from parcel_assets.core.gates import GATES, Chain, Gate, GateVerdict
-from parcel_assets.core.holdout import holdout_keys
+from parcel_assets.core.holdout import first_openers, holdout_keys, spent_shipments
 from parcel_assets.core.ledger import (
     Event,
     Kind,
@@ -156,12 +156,12 @@ def _observe(chain: Chain, ports: Ports) -> dict[str, Any]:
         rows = ports.store.get_document(split.parts["holdout"].rows)
         keys = holdout_keys(chain.plan.snapshot.archive, rows)
         receipts = ports.vault.receipts_over(keys)
-        openings = dict(ports.ledger.opened_by(keys))
-        openings |= {str(key): str(one["revision"]) for one in receipts for key in one["keys"]}
+        openings = first_openers(keys, ports.ledger.opened_by(keys), receipts)
         observed |= {
             "assignment": assignment,
             "holdout_keys": keys,
             "holdout_opened_by": {key: openings[key] for key in keys if key in openings},
+            "spent_shipments": spent_shipments(chain.plan.snapshot.archive, rows, openings),
             "receipts": receipts,
         }
     if Stage.PACKET in chain.evidence:

@@ -30,6 +30,7 @@ from parcel_assets.steps.parts import (
     photo_progress,
     pinned_pixels,
     seal_holdout,
+    seal_reserved,
     snapshot_sheet,
     split_sheet,
     support_minimums,
@@ -142,7 +143,14 @@ def split_shipments(revision: str, ports: Ports) -> Evidence:
             rows = ports.store.get_document(parts["holdout"].rows)
             digest = holdout_digest(holdout_keys(section.archive, rows))
             alike = near_copies(photos, pixels, assignment.part_of)
-            sealed = seal_holdout(session, digest, [label for _, label in pairs["holdout"]])
+            reserved = seal_reserved(session, photos, labels, assignment)
+            sealed = seal_holdout(
+                session,
+                digest,
+                [label for _, label in pairs["holdout"]],
+                tranche=assignment.tranche,
+                reserved=reserved,
+            )
             sheet = split_sheet(photos, pairs["train"], pixels, ports)
             evidence = session.record(
                 SplitBody(
@@ -163,6 +171,8 @@ def split_shipments(revision: str, ports: Ports) -> Evidence:
                     holdout_commitment=sealed.commitment,
                     holdout_ciphertext=sealed.ciphertext_digest,
                     contact_sheet=sheet,
+                    tranche=assignment.tranche,
+                    reserved=reserved,
                 )
             )
         else:

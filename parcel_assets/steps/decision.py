@@ -172,7 +172,12 @@ def _require_bounds(revision: str, scope: str, expires_on: str, today: date) -> 
 
 def _require_shut_holdout(chain: Chain) -> None:
     opened = any(event.kind == Kind.HOLDOUT_OPENED for event in chain.events)
-    if opened or chain.observed.get("receipts"):
+    receipts = [
+        one
+        for one in chain.observed.get("receipts", ())
+        if one["revision"] == chain.revision or not chain.plan.final.allow_spent
+    ]
+    if opened or receipts:
         raise _refused(
             chain.revision,
             "an opened holdout",

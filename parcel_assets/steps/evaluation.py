@@ -45,6 +45,7 @@ def evaluate_final(revision: str, ports: Ports) -> Evidence:
             request = final_request(chain, ports)
             if opened is None:
                 require_lineages(session)
+                ports.vault.require_key()
                 opened = _open(session, request)
             else:
                 require_same_request(opened.body, request, f"final evaluation of {revision}")
@@ -96,21 +97,38 @@ def _open(session: StageSession, request: FinalRequest) -> Event:
     """
     chain, ports = session.chain, session.ports
     keys: Sequence[str] = chain.observed["holdout_keys"]
-    identity = _identity(request)
+    reused = _reused(chain)
+    identity = _identity(request) | ({"reused": reused} if reused else {})
     receipts: list[Mapping[str, Any]] = chain.observed["receipts"]
-    for receipt in receipts:
-        if receipt["revision"] != chain.revision:
-            raise _opened_by(str(receipt["revision"]), chain.revision)
+    own = [one for one in receipts if one["revision"] == chain.revision]
+    others = sorted({str(one["revision"]) for one in receipts} - {chain.revision})
+    if others and not chain.plan.final.allow_spent:
+        raise _opened_by(", ".join(others), chain.revision)
+    for receipt in own:
         require_same_request(receipt, request, f"receipt of {chain.revision}")
-    if not receipts:
+    if not own:
         receipt = {
             **identity,
             "revision": chain.revision,
             "at_seconds": ports.ledger.now(),
             "keys": list(keys),
-        }
+        } | ({"reuses": others} if others else {})
         ports.vault.leave_receipt(request.holdout_digest, receipt)
-    return ports.ledger.open_holdout(session.lease, identity, keys)
+    # a key that is spent already stays with the search that opened it first
+    spent = chain.observed["holdout_opened_by"]
+    fresh = [key for key in keys if spent.get(key, chain.revision) == chain.revision]
+    return ports.ledger.open_holdout(session.lease, identity, fresh)
+
+
+def _reused(chain: Chain) -> dict[str, Any]:
+    """Return what of this holdout earlier searches opened: shipments, keys and by whom, or {}."""
+    spent = {
+        one: by for one, by in chain.observed["spent_shipments"].items() if by != chain.revision
+    }
+    keys = [by for by in chain.observed["holdout_opened_by"].values() if by != chain.revision]
+    by = set(keys) | {str(one["revision"]) for one in chain.observed["receipts"]}
+    by.discard(chain.revision)
+    return {"shipments": len(spent), "keys": len(keys), "by": sorted(by)} if keys else {}
 
 
 def _look(session: StageSession, request: FinalRequest) -> Event:
@@ -128,6 +146,7 @@ def _look(session: StageSession, request: FinalRequest) -> Event:
 
 
 def _final_body(chain: Chain, ports: Ports, opened: Event, evaluated: Event) -> FinalBody:
+    reused = opened.body.get("reused", {})
     return FinalBody(
         disposition=chain.disposition(),
         holdout_digest=opened.body["holdout_digest"],
@@ -139,8 +158,9 @@ def _final_body(chain: Chain, ports: Ports, opened: Event, evaluated: Event) -> 
         result=dict(evaluated.body["result"]),
         outcome=evaluated.body["outcome"],
         sentence=evaluated.body["sentence"],
-        evidence_level=ports.vault.evidence_level,
-        reused_shipments=0,
+        evidence_level=evaluated.body.get("evidence_level", "L1"),
+        reused_shipments=reused.get("shipments", 0),
+        reused_times=len(reused.get("by", ())),
     )
 
 

@@ -5,12 +5,14 @@ labels, and pictures whose captions tell no label that could be a holdout's.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from parcel_assets.core.errors import SplitError
 from parcel_assets.core.evidence import ArrayPart
+from parcel_assets.core.holdout import holdout_digest, holdout_keys
 from parcel_assets.core.ledger import Kind, last_of
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.ports import Pixels, Ports, Sealed
@@ -24,8 +26,10 @@ from parcel_assets.core.split import (
     photo_row,
 )
 from parcel_assets.core.stage import Stage
+from parcel_assets.core.tranches import deal_tranches, require_own_tranche, taken_shipments
 from parcel_assets.steps.admission import StageSession
 from parcel_assets.steps.custody import Custody, write_pixels
+from parcel_assets.steps.holdouts import holdout_claims, spent_before
 from parcel_assets.steps.reading import Reading, archive_changed, labels_changed, read_archive
 
 SHEET_PHOTOS = 24
@@ -77,15 +81,43 @@ def assign_shipments(session: StageSession, photos: Sequence[Photo]) -> Assignme
     archive = plan.snapshot.archive
     components = find_components(photos)
     assignment = assign_components(components, plan.split, ledger.assignments(archive))
-    ledger.assign(session.lease, archive, assignment.part_of)
+    if plan.split.holdout_tranches is not None:
+        assignment = _deal(session, assignment, photos)
+    ledger.assign(session.lease, archive, assignment.part_of, assignment.tranche_of)
     return assignment
+
+
+def _deal(session: StageSession, assignment: Assignment, photos: Sequence[Photo]) -> Assignment:
+    """Deal the holdout to tranches; a split that died after its seal keeps the tranche it had."""
+    chain, ports = session.chain, session.ports
+    archive, revision = chain.plan.snapshot.archive, chain.revision
+    claims = [one for one in holdout_claims(ports) if one.archive == archive]
+    holdout = set(assignment.parts["holdout"])
+    inside = [photo for photo in photos if photo.shipment_id in holdout]
+    taken = taken_shipments(revision, claims, spent_before(revision, archive, inside, ports))
+    sealed = last_of(chain.events, Kind.HOLDOUT_SEALED)
+    dealt = deal_tranches(
+        assignment,
+        chain.plan.split,
+        ports.ledger.tranches(archive),
+        taken,
+        own=None if sealed is None else sealed.body.get("tranche"),
+    )
+    require_own_tranche(dealt, claims, f"split of {revision}")
+    return dealt
 
 
 def pairs_by_part(
     photos: Sequence[Photo], labels: Sequence[Label], assignment: Assignment
 ) -> Pairs:
-    """Return each part's photos with their labels, in photo order; quarantined ones are in none."""
+    """Return each part's photos with their labels, in photo order.
+
+    Quarantined ones are in none; where there are tranches, the holdout is the search's own.
+    """
     part_of = assignment.part_of
+    if assignment.tranche is not None:
+        own = set(assignment.tranches[assignment.tranche])
+        part_of = {s: part for s, part in part_of.items() if part != "holdout" or s in own}
     pairs: Pairs = {part: [] for part in PARTS}
     for photo, label in zip(photos, labels, strict=True):
         if photo.shipment_id in part_of:
@@ -131,18 +163,59 @@ def write_parts(
     return parts
 
 
-def seal_holdout(session: StageSession, digest: str, labels: Sequence[Label]) -> Sealed:
+def seal_reserved(
+    session: StageSession, photos: Sequence[Photo], labels: Sequence[Label], assignment: Assignment
+) -> tuple[dict[str, Any], ...]:
+    """Seal the tranches that are kept for later searches; return what may be told of each.
+
+    A later search that finds the same shipments there finds this very seal, so that labels changed
+    in between are noticed; nothing else of these tranches is kept, no row and no pixel.
+    """
+    archive, told = session.chain.plan.snapshot.archive, []
+    for number, shipments in assignment.reserved.items():
+        inside = set(shipments)
+        pairs = [
+            (photo, label)
+            for photo, label in zip(photos, labels, strict=True)
+            if photo.shipment_id in inside
+        ]
+        digest = holdout_digest(holdout_keys(archive, [photo_row(one, None) for one, _ in pairs]))
+        sealed = session.ports.vault.seal(digest, [label for _, label in pairs])
+        told.append(
+            {
+                "tranche": number,
+                "shipments": len(inside),
+                "photos": len(pairs),
+                "holdout_digest": digest,
+                "commitment": sealed.commitment,
+                "ciphertext_digest": sealed.ciphertext_digest,
+            }
+        )
+    return tuple(told)
+
+
+def seal_holdout(
+    session: StageSession,
+    digest: str,
+    labels: Sequence[Label],
+    *,
+    tranche: int | None = None,
+    reserved: Sequence[Mapping[str, Any]] = (),
+) -> Sealed:
     """Seal the holdout's labels and say so in the ledger, once; the same again changes nothing."""
     sealed = session.ports.vault.seal(digest, labels)
-    body = {
+    body: dict[str, Any] = {
         "holdout_digest": digest,
         "commitment": sealed.commitment,
         "ciphertext_digest": sealed.ciphertext_digest,
     }
+    if tranche is not None:
+        body["tranche"] = tranche
     before = last_of(session.chain.events, Kind.HOLDOUT_SEALED)
     if before is None:
-        session.ports.ledger.append(session.lease, [(Kind.HOLDOUT_SEALED, body)])
-    elif dict(before.body) != body:
+        further = {"reserved": [dict(one) for one in reserved]} if tranche is not None else {}
+        session.ports.ledger.append(session.lease, [(Kind.HOLDOUT_SEALED, body | further)])
+    elif {name: before.body.get(name) for name in body} != body:
         raise SplitError(
             f"holdout {digest[:8]} under commitment {sealed.commitment[:8]}",
             expected=f"holdout {before.body['holdout_digest'][:8]} under commitment "

@@ -16,6 +16,7 @@ from parcel_assets.adapters.ledger_sql_schema import (
     holdout_keys,
     holdout_openings,
     leases,
+    tranches,
 )
 from parcel_assets.core.codec import canonical_json
 from parcel_assets.core.ledger import Event, Kind, Lease, chain_event, once_key
@@ -28,6 +29,7 @@ APPEND_ONLY = (
     holdout_openings,
     holdout_keys,
     archive_versions,
+    tranches,
 )
 
 
@@ -37,7 +39,7 @@ def ledger(ledger_url: str) -> Iterator[SqlLedger]:
     ledger = SqlLedger(ledger_url)
     lease = ledger.acquire("spring", "test")
     ledger.append(lease, [FROZEN, NOTE])
-    ledger.assign(lease, "depot", {"0001": "holdout"})
+    ledger.assign(lease, "depot", {"0001": "holdout"}, {"0001": 1})
     ledger.open_holdout(lease, {"holdout_digest": "h"}, ["k1"])
     ledger.note_archive_version("depot", "v1", {})
     yield ledger

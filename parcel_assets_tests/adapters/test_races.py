@@ -1,13 +1,16 @@
-"""Two hundred processes at one moment: one lease, one freeze, one prefix, and one winner each."""
+"""Two hundred at one moment: one lease, freeze, prefix or opening, and one winner each."""
 
+import json
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,8 +18,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
 
 from parcel_assets.adapters.ledger_sql import SqlLedger
-from parcel_assets.core.errors import LeaseHeldError
-from parcel_assets.core.ledger import Lease, verify_chain
+from parcel_assets.core.errors import HoldoutError, LeaseHeldError
+from parcel_assets.core.ledger import Kind, Lease, verify_chain
 from parcel_assets_tests.contracts.ledger_contract import FROZEN, NOTE
 from parcel_assets_tests.postgres import Postgres
 from parcel_assets_tests.racing import REVISION, race
@@ -64,6 +67,59 @@ def test_one_of_two_hundred_freezes_the_plan(ledger_url: str) -> None:
     events = ledger.events(REVISION)
     verify_chain(events)
     assert len(events) == 1
+    ledger.close()
+
+
+def opened_events(ledger: SqlLedger) -> int:
+    return sum(
+        event.kind == Kind.HOLDOUT_OPENED
+        for revision in ledger.revisions()
+        for event in ledger.events(revision)
+    )
+
+
+def test_one_of_two_hundred_searches_opens_a_shipment_that_all_share(ledger_url: str) -> None:
+    ledger = SqlLedger(ledger_url)
+    assert run("open_holdout", ledger_url) == {"won": 1, "lost": CONTENDERS - 1}
+    (winner,) = set(ledger.opened_by(["shared"]).values())
+    assert opened_events(ledger) == 1
+    assert [one.kind for one in ledger.events(winner)][-1] == Kind.HOLDOUT_OPENED
+    # whoever lost has opened nothing, not even what was its own
+    own = [f"own-{revision.removeprefix('search-')}" for revision in ledger.revisions()]
+    assert len(ledger.opened_by(own)) == 1
+    ledger.close()
+
+
+@pytest.mark.slow  # threads do the same at once below
+def test_one_of_two_hundred_opens_the_holdout_of_one_search(ledger_url: str) -> None:
+    ledger = SqlLedger(ledger_url)
+    lease = ledger.acquire(REVISION, "race")
+    ledger.append(lease, [FROZEN])
+    told = {"RACING_LEASE": json.dumps([lease.owner, lease.fence])}
+    answers = race("open_one", ledger_url, CONTENDERS, dict(os.environ) | told)
+    assert Counter(answers) == {"won": 1, "lost": CONTENDERS - 1}
+    assert opened_events(ledger) == 1
+    ledger.close()
+
+
+def test_one_of_two_hundred_threads_opens_the_holdout(ledger_url: str) -> None:
+    ledger = SqlLedger(ledger_url)
+    lease = ledger.acquire(REVISION, "race")
+    ledger.append(lease, [FROZEN])
+    start = threading.Barrier(CONTENDERS)
+
+    def contend(_number: int) -> str:
+        start.wait()
+        try:
+            ledger.open_holdout(lease, {"holdout_digest": "h"}, ["shared"])
+        except HoldoutError:
+            return "lost"
+        return "won"
+
+    with ThreadPoolExecutor(CONTENDERS) as pool:
+        answers = Counter(pool.map(contend, range(CONTENDERS)))
+    assert answers == {"won": 1, "lost": CONTENDERS - 1}
+    assert opened_events(ledger) == 1
     ledger.close()
 
 

@@ -9,7 +9,7 @@ from parcel_assets.core.errors import (
     SplitError,
     StaleFenceError,
 )
-from parcel_assets.core.ledger import GENESIS, Kind, Lease, verify_chain
+from parcel_assets.core.ledger import CLOSED_BY_OPENING, GENESIS, Kind, Lease, verify_chain
 from parcel_assets.core.ledger_audit import read_chain
 from parcel_assets.core.ports import Ledger
 
@@ -103,6 +103,17 @@ class LedgerContract:
         }
         assert ledger.assignments("harbour") == {}
 
+    def test_a_shipment_stays_in_the_tranche_it_was_dealt_to(
+        self, ledger: Ledger, lease: Lease
+    ) -> None:
+        ledger.assign(lease, "depot", {"0001": "holdout", "0002": "holdout"}, {"0001": 1})
+        ledger.assign(lease, "depot", {"0003": "holdout"}, {"0001": 1, "0003": 2})
+        with pytest.raises(SplitError):
+            ledger.assign(lease, "depot", {"0004": "holdout"}, {"0004": 1, "0003": 1})
+        assert ledger.tranches("depot") == {"0001": 1, "0003": 2}
+        assert "0004" not in ledger.assignments("depot")
+        assert ledger.tranches("harbour") == {}
+
     def test_a_holdout_opens_once_for_one_revision(self, ledger: Ledger, lease: Lease) -> None:
         event = ledger.open_holdout(lease, {"holdout_digest": "h"}, ["k1", "k2"])
         assert ledger.events("spring")[-1] == event
@@ -123,8 +134,13 @@ class LedgerContract:
 
     def test_after_the_opening_no_trial_is_accepted(self, ledger: Ledger, lease: Lease) -> None:
         ledger.open_holdout(lease, {"holdout_digest": "h"}, ["k1"])
-        with pytest.raises(LedgerError):
-            ledger.append(lease, [(Kind.ATTEMPT_STARTED, {"attempt": "a1"})])
+        before = ledger.events("spring")
+        for kind in sorted(CLOSED_BY_OPENING):
+            body = {"attempt": "a1", "batch": 1, "step": 1}
+            with pytest.raises(LedgerError):
+                ledger.append(lease, [(kind, body)])
+        assert ledger.events("spring") == before
+        ledger.append(lease, [(Kind.HOLDOUT_EVALUATED, {}), (Kind.HOLDOUT_RELEASED, {})])
 
     def test_an_archive_version_is_new_once(self, ledger: Ledger) -> None:
         assert ledger.note_archive_version("depot", "v1", {"photos": 3})

@@ -1,5 +1,6 @@
 """The Dagster definitions over a search that was told, not trained; and chains bent on purpose."""
 
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -127,7 +128,13 @@ def bend(
         evidence = evidence.model_copy(update={"body": changed})
         record["evidence"] = story.store.put_document(evidence.document())
     entries.append((Kind.STAGE_RECORDED, record))
+    forget_anchors(story)
     return replace(story.ports, ledger=chained(entries, story.events))
+
+
+def forget_anchors(story: Story) -> None:
+    """Take away the anchors that another chain of this story left in its store."""
+    shutil.rmtree(story.store._root / "anchors", ignore_errors=True)
 
 
 def as_told(story: Story, **changes: Any) -> Ports:
@@ -135,6 +142,7 @@ def as_told(story: Story, **changes: Any) -> Ports:
     ledger = FakeLedger()
     ledger.clock_seconds = story.events[-1].at_seconds
     ledger._chains[REVISION] = list(story.events)
+    forget_anchors(story)
     return replace(story.ports, ledger=ledger, **changes)
 
 

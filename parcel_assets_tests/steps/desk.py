@@ -92,6 +92,12 @@ class FakeVault:
         self.receipts[holdout_digest] = dict(receipt)
         self._die("after the receipt")
 
+    def disclose(self, holdout_digest: str, revision: str) -> dict[str, Any]:
+        raise HoldoutError("shut", expected="a real vault", where=revision, remedy="No.")
+
+    def require_key(self) -> None:
+        """Look with a key that is always at hand."""
+
     def evaluate(self, request: Mapping[str, Any]) -> dict[str, Any]:
         self._die("before the look")
         asked = FinalRequest.model_validate(request)

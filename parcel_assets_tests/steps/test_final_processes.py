@@ -15,11 +15,20 @@ import pytest
 
 from parcel_assets.adapters.ledger_sql import SqlLedger
 from parcel_assets.adapters.vault_age import AgeVault
-from parcel_assets.core.errors import AdmissionError, HoldoutError, LeaseHeldError
+from parcel_assets.core.errors import (
+    AdmissionError,
+    HoldoutError,
+    LeaseHeldError,
+    LedgerError,
+    PlanChangedError,
+    StorageError,
+)
 from parcel_assets.core.evidence import RerunBody
-from parcel_assets.core.ledger import Kind
+from parcel_assets.core.ledger import CLOSED_BY_OPENING, Kind
 from parcel_assets.core.ports import Ports
 from parcel_assets.steps import selection
+from parcel_assets.steps.admission import leased
+from parcel_assets.steps.data import register_plan
 from parcel_assets.steps.evaluation import evaluate_final
 from parcel_assets.steps.selection import report_slices, rerun_selected
 from parcel_assets.steps.table import validate_table
@@ -30,6 +39,7 @@ from parcel_assets_tests.steps.desk import (
     Desk,
     FakePictures,
     FakeValidator,
+    desk_plan,
     final_ports,
     make_desk,
 )
@@ -89,7 +99,87 @@ def test_of_many_racing_openers_one_opens_and_all_agree(
     assert decryptions(tmp_path) == 1
 
 
+class Dying:
+    """Dies, as by Ctrl-C, before or after calls of a port, each once and in order."""
+
+    moments: list[str]
+
+    def die(self, moment: str) -> None:
+        if self.moments and self.moments[0] == moment:
+            self.moments.pop(0)
+            raise KeyboardInterrupt(moment)
+
+
+class DyingLedger(SqlLedger, Dying):
+    def open_holdout(self, *given: Any) -> Any:
+        self.die("before the opening")
+        event = super().open_holdout(*given)
+        self.die("after the opening")
+        return event
+
+    def append(self, lease: Any, entries: Any) -> Any:
+        kinds = {kind for kind, _ in entries}
+        word = "result" if Kind.HOLDOUT_EVALUATED in kinds else "evidence"
+        self.die(f"before the {word}")
+        events = super().append(lease, entries)
+        self.die(f"after the {word}")
+        return events
+
+
+class DyingVault(AgeVault, Dying):
+    def leave_receipt(self, *given: Any) -> None:
+        self.die("before the receipt")
+        super().leave_receipt(*given)
+        self.die("after the receipt")
+
+    def evaluate(self, *given: Any) -> Any:
+        self.die("before the look")
+        answer = super().evaluate(*given)
+        self.die("after the look")
+        return answer
+
+
+EVERY_MOMENT = [
+    f"{side} the {what}"
+    for what in ("receipt", "opening", "look", "result", "evidence")
+    for side in ("before", "after")
+]
+
+
+def test_dying_at_every_step_in_turn_it_ends_in_one_look_and_one_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ledger_url: str
+) -> None:
+    ledger = DyingLedger(ledger_url)
+    vault = DyingVault(tmp_path / "vault", tmp_path / "keys", tmp_path / "store", trainer=TRAINER)
+    ledger.moments = vault.moments = []
+    desk = ready_desk(tmp_path, monkeypatch, ledger=ledger, vault=vault)
+    ledger.moments = vault.moments = list(EVERY_MOMENT)
+    died = []
+    while vault.moments:
+        with pytest.raises(KeyboardInterrupt) as stopped:
+            evaluate_final(REVISION, desk.ports)
+        died.append(str(stopped.value))
+    assert died == EVERY_MOMENT
+    evidence = evaluate_final(REVISION, desk.ports)
+    assert evidence.body["outcome"] == "PASS"
+    events = ledger.events(REVISION)
+    for kind in (Kind.HOLDOUT_OPENED, Kind.HOLDOUT_EVALUATED):
+        assert sum(event.kind == kind for event in events) == 1
+    recorded = [
+        event.body["evidence"]
+        for event in events
+        if event.kind == Kind.STAGE_RECORDED and event.body["stage"] == "final_evaluation"
+    ]
+    assert len(recorded) == 1
+    assert decryptions(tmp_path) == 1
+    assert len(list((tmp_path / "vault").glob("*/opened.json"))) == 1
+    ledger.close()
+
+
 MOMENTS = {
+    "before the receipt": ("AgeVault.leave_receipt", "before"),
+    "before the result": ("SqlLedger.append", "before"),
+    "after the result": ("SqlLedger.append", "after"),
     "after the receipt": ("AgeVault.leave_receipt", "after"),
     "before the opening": ("SqlLedger.open_holdout", "before"),
     "after the opening": ("SqlLedger.open_holdout", "after"),
@@ -106,20 +196,25 @@ MOMENTS = {
     ],
 )
 def test_killed_at_any_point_it_ends_in_one_decryption_and_one_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, ledger_url: str
 ) -> None:
-    ready_desk(tmp_path, monkeypatch)
+    url = ledger_url
+    ready_desk(tmp_path, monkeypatch, ledger=SqlLedger(url)).ports.ledger.close()  # type: ignore[attr-defined]
     target, side = MOMENTS[moment]
     killed = subprocess.run(
-        [sys.executable, "-m", __name__, str(tmp_path), target, side], check=False
+        [sys.executable, "-m", __name__, str(tmp_path), target, side, url], check=False
     )
     assert killed.returncode == -signal.SIGKILL
-    evidence = evaluate_final(REVISION, real_ports(tmp_path))
+    ledger = SqlLedger(url)
+    evidence = evaluate_final(REVISION, final_ports(tmp_path, ledger, real_vault(tmp_path)))
     assert evidence.body["outcome"] == "PASS"
+    kinds = [event.kind for event in ledger.events(REVISION)]
+    assert kinds.count(Kind.HOLDOUT_OPENED) == kinds.count(Kind.HOLDOUT_EVALUATED) == 1
     assert decryptions(tmp_path) == 1
+    ledger.close()
 
 
-def die_at(folder: Path, target: str, side: str) -> None:
+def die_at(folder: Path, target: str, side: str, url: str) -> None:
     """Evaluate in this process and kill it at one side of one call."""
     kind, _, name = target.partition(".")
     owner = {"AgeVault": AgeVault, "SqlLedger": SqlLedger}[kind]
@@ -133,7 +228,7 @@ def die_at(folder: Path, target: str, side: str) -> None:
         return result
 
     setattr(owner, name, dying)
-    evaluate_final(REVISION, real_ports(folder))
+    evaluate_final(REVISION, final_ports(folder, SqlLedger(url), real_vault(folder)))
 
 
 class TestSecondLooks:
@@ -142,13 +237,77 @@ class TestSecondLooks:
     ) -> None:
         desk = ready_desk(tmp_path, monkeypatch)
         evaluate_final(REVISION, desk.ports)
-        again = ready_desk(
-            tmp_path, monkeypatch, ledger=SqlLedger(f"sqlite:///{tmp_path / 'new.sqlite'}")
-        )
+        new = SqlLedger(f"sqlite:///{tmp_path / 'new.sqlite'}")
+        with pytest.raises(LedgerError) as lost:
+            ready_desk(tmp_path, monkeypatch, ledger=new)
+        assert "Its holdout was opened, and stays shut to any other ledger." in lost.value.remedy
+        # somebody takes the anchors away as well: the receipt beside the labels is still there
+        shutil.rmtree(tmp_path / "store" / "anchors")
+        newer = SqlLedger(f"sqlite:///{tmp_path / 'newer.sqlite'}")
+        again = ready_desk(tmp_path, monkeypatch, ledger=newer)
         with pytest.raises(HoldoutError) as refused:
             evaluate_final(REVISION, again.ports)
         assert refused.value.facts["field"] == "freeze_event"
+        assert "for which the holdout was opened" in str(refused.value)
         assert decryptions(tmp_path) == 1
+
+    def test_other_names_for_the_same_photos_are_refused_by_name(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        desk = ready_desk(tmp_path, monkeypatch)
+        evaluate_final(REVISION, desk.ports)
+        renamed = desk_plan(snapshot__archive="another-name")
+        with pytest.raises(AdmissionError) as refused:
+            ready_desk(tmp_path, monkeypatch, revision="search-b", plan=renamed)
+        assert refused.value.facts["gate"] == "holdout_unspent"
+        words = "200 shipments (h0000, h0001, h0002, h0003, h0004, …), opened by search-a"
+        assert words in refused.value.facts["sentence"]
+
+    def test_a_hand_edited_evidence_file_leaves_it_shut(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        desk = ready_desk(tmp_path, monkeypatch)
+        digest = desk.events(Kind.STAGE_RECORDED)[-1].body["evidence"]
+        path = desk.ports.store.path(digest)
+        path.chmod(0o644)
+        path.write_bytes(
+            path.read_bytes().replace(b'"protected_passed":true', b'"protected_passed":null')
+        )
+        with pytest.raises(StorageError, match=digest[:8]):
+            evaluate_final(REVISION, desk.ports)
+        assert decryptions(tmp_path) == 0
+        assert not list((tmp_path / "vault").glob("*/opened.json"))
+
+    def test_a_swapped_model_file_is_told_and_nothing_is_decrypted(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        desk = ready_desk(tmp_path, monkeypatch)
+        rerun = desk.events(Kind.STAGE_RECORDED)[-2].body["evidence"]
+        model = desk.ports.store.get_document(rerun)["body"]["model"]
+        path = desk.ports.store.path(model)
+        path.chmod(0o644)
+        path.write_bytes(b'{"place": 60}')
+        with pytest.raises(HoldoutError, match="model"):
+            evaluate_final(REVISION, desk.ports)
+        assert decryptions(tmp_path) == 0
+
+    def test_nothing_that_could_use_it_is_taken_after_the_opening(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        desk = ready_desk(tmp_path, monkeypatch)
+        first = evaluate_final(REVISION, desk.ports)
+        before = desk.ports.ledger.events(REVISION)
+        other = desk_plan(split__key="another key")
+        with pytest.raises(PlanChangedError) as split_key:
+            register_plan(REVISION, other, desk.ports)
+        assert split_key.value.facts["field"] == "split.key"
+        with leased(desk.ports, REVISION, "test") as lease:
+            for kind in sorted(CLOSED_BY_OPENING):
+                body = {"attempt": "a1", "batch": 9, "step": 1, "trial": "parcel-03"}
+                with pytest.raises(LedgerError, match="after the holdout was opened"):
+                    desk.ports.ledger.append(lease, [(kind, body)])
+        assert desk.ports.ledger.events(REVISION) == before
+        assert evaluate_final(REVISION, desk.ports) == first
 
     def test_a_deleted_vault_folder_does_not_hide_what_the_ledger_knows(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -185,7 +344,8 @@ def test_reruns_need_no_search_checkpoint_and_give_the_search_scores(tmp_path: P
     # forty photos spread wildly over seeds; this is about checkpoints
     world.freeze(small_plan(rerun={"seeds": [101, 102], "maximum_instability": 0.99}))
     world.search(workers=2)
-    shutil.rmtree(tmp_path / "store" / "attempts")
+    for checkpoint in (tmp_path / "store" / "attempts").rglob("step-*"):
+        checkpoint.unlink()  # the owner markers stay: without them a lineage is in doubt
     ports = replace(
         world.ports(workers=2),
         validator=FakeValidator(),
@@ -209,4 +369,4 @@ def test_reruns_need_no_search_checkpoint_and_give_the_search_scores(tmp_path: P
 
 
 if __name__ == "__main__":
-    die_at(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
+    die_at(Path(sys.argv[1]), *sys.argv[2:])

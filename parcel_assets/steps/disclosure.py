@@ -1,0 +1,99 @@
+"""Hand a judged holdout's labels to an auditor, who can then recompute commitment and result.
+
+Who may have them is a matter of policy, so a person asks for it with a reason, which the ledger
+keeps. Nothing is disclosed before the one look; afterwards the shipments are spent either way.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from parcel_assets.core.codec import canonical_json, keyed_digest
+from parcel_assets.core.errors import HoldoutError
+from parcel_assets.core.final import FinalRequest, judge_holdout
+from parcel_assets.core.ledger import Kind, last_of
+from parcel_assets.core.packet import pretty_json
+from parcel_assets.core.packet_text import csv_table
+from parcel_assets.core.ports import Ports
+from parcel_assets.core.stage import Stage
+from parcel_assets.core.table import unpack_scores
+from parcel_assets.steps.admission import leased, load_chain
+
+COLUMNS = ("photo_id", "shipment_id", "damaged", "damage_type", "score", "review")
+WORDS = """\
+commitment.json  salt, commitment, and what the search put on record
+labels.json      the labels as they were sealed: [photo id, damaged, damage type]
+predictions.csv  the same beside the one model's scores
+
+The commitment is HMAC-SHA256, under the salt's 32 bytes, of labels.json's bytes. The result follows
+from predictions.csv: a photo with a score at or above the threshold was sent to review.
+"""
+
+
+def release_holdout(revision: str, ports: Ports, *, reason: str, folder: Path) -> dict[str, Any]:
+    """Write labels, salt and predictions of a judged holdout into a folder, and record it.
+
+    Raises HoldoutError where the final evaluation has left no result, or where what comes out of
+    the vault is not what the ledger says: then nothing is written.
+    """
+    chain = load_chain(revision, ports)
+    evaluated = last_of(chain.events, Kind.HOLDOUT_EVALUATED)
+    if evaluated is None or Stage.FINAL not in chain.evidence:
+        raise HoldoutError(
+            "no final result",
+            expected="a holdout that was opened and judged",
+            where=f"holdout of {revision}",
+            remedy=f"Labels are disclosed after the one look: `parcel-assets run {revision}`.",
+        )
+    if not reason.strip():
+        raise HoldoutError(
+            "no reason",
+            expected="for whom and why the labels are released",
+            where=f"holdout of {revision}",
+            remedy="Say it with --reason; the ledger keeps it.",
+        )
+    split = chain.split
+    told = ports.vault.disclose(split.holdout_digest, revision)
+    commitment = keyed_digest(bytes.fromhex(told["salt"]), told["labels"])
+    request = FinalRequest.model_validate(told["request"])
+    rows = ports.store.get_document(request.rows)
+    packed = ports.store.get(str(evaluated.body["predictions_digest"]))
+    scores = unpack_scores(packed, len(rows))
+    judged = judge_holdout(request, rows, told["labels"], scores).document()
+    said = {name: evaluated.body[name] for name in judged}
+    if commitment != split.holdout_commitment or canonical_json(judged) != canonical_json(said):
+        raise HoldoutError(
+            "labels that do not give commitment and result",
+            expected="those of the ledger",
+            where=f"holdout of {revision}",
+            remedy="The record is not what the sealed labels say. Keep both and find out why.",
+        )
+    labels = {str(photo): (damaged, kind) for photo, damaged, kind in told["labels"]}
+    table = [
+        {
+            "photo_id": row["photo_id"],
+            "shipment_id": row["shipment_id"],
+            "damaged": labels[row["photo_id"]][0],
+            "damage_type": labels[row["photo_id"]][1],
+            "score": float(score),
+            "review": bool(score >= request.threshold),
+        }
+        for row, score in zip(rows, scores, strict=True)
+    ]
+    record = {
+        "revision": revision,
+        "commitment": commitment,
+        "salt": told["salt"],
+        "threshold": request.threshold,
+        "opened_event": chain.final.opened_event,
+        "result": judged,
+    }
+    with leased(ports, revision, "release the holdout") as lease:
+        # on record first: a release that failed half-way was one all the same
+        entry = {"reason": reason.strip(), "photos": len(rows), "commitment": commitment}
+        ports.ledger.append(lease, [(Kind.HOLDOUT_RELEASED, entry)])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "commitment.json").write_bytes(pretty_json(record))
+    (folder / "labels.json").write_bytes(canonical_json(told["labels"]))
+    (folder / "predictions.csv").write_bytes(csv_table(COLUMNS, table))
+    (folder / "README.txt").write_text(WORDS, encoding="utf-8")
+    return {"photos": len(rows), "commitment": commitment}
