@@ -78,7 +78,12 @@ def _split(evidence: Evidence, ports: Ports) -> Metadata:
         for part, dimensions in body.counts.items()
         for row in _counted(dimensions)
     ]
-    return {
+    tranches: Metadata = {}
+    if body.tranche is not None:
+        names = ("tranche", "shipments", "photos", "commitment")
+        kept = [{name: one[name] for name in names} for one in body.reserved]
+        tranches = {"tranche": body.tranche, "sealed_for_later_searches": table(kept)}
+    return tranches | {
         "parts": table(parts),
         "minimum_support": table([dict(row) for row in body.support]),
         "components": body.components,
@@ -265,6 +270,7 @@ def _final(evidence: Evidence, _ports: Ports) -> Metadata:
         "threshold": readable(body.threshold),
         "evidence_level": body.evidence_level,
         "reused_shipments": body.reused_shipments,
+        "reused_times": body.reused_times,
         "model": body.model,
         "opened_event": body.opened_event,
         "predictions_digest": body.predictions_digest,
