@@ -61,6 +61,8 @@ def holdout_status(
         ]
         columns = ("tranche", "state", "shipments", "search revision", "opened on", "first")
         print_table(f"holdout of {one['archive']}", columns, rows)
+        for unread in one["faults"]:
+            say(f"What {unread['revision']} has is not known: {unread['fault']}", style="bold red")
 
 
 @holdout_app.command(name="open")

@@ -10,7 +10,7 @@ Reading claims and openings is left to steps.holdouts, sealing and opening to th
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,6 +37,7 @@ class HoldoutClaim:
     opened_at: float | None = None
     judged_at: float | None = None
     ended: bool = False
+    fault: str | None = None  # why its split cannot be read, so that nobody knows its shipments
 
     @property
     def holds(self) -> bool:
@@ -52,9 +53,20 @@ class HoldoutClaim:
 
 
 def taken_shipments(
-    revision: str, claims: Iterable[HoldoutClaim], spent: Mapping[str, str]
+    revision: str, claims: Sequence[HoldoutClaim], spent: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return shipment -> other revision that opened it or holds it sealed for itself."""
+    """Return shipment -> other revision that opened it or holds it sealed for itself.
+
+    Raises SplitError where what another search has cannot be read.
+    """
+    unknown = [one for one in claims if one.fault and one.revision != revision]
+    if unknown:
+        raise SplitError(
+            f"a split of {unknown[0].revision} that cannot be read: {unknown[0].fault}",
+            expected="to know which holdout shipments every other search has",
+            where=f"split of {revision}",
+            remedy="Restore the store from a copy.",
+        )
     taken = {one: by for one, by in spent.items() if by != revision}
     for claim in claims:
         if claim.revision != revision and claim.holds:

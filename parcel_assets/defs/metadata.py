@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 
+from parcel_assets.core.approval import decide_commands, may_decide
 from parcel_assets.core.codec import digest_value
 from parcel_assets.core.evidence import (
     FinalBody,
@@ -26,6 +27,7 @@ from parcel_assets.core.refusals import admitted_of, refusals_of
 from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.defs.metadata_values import facts, picture, readable, table
 from parcel_assets.defs.plots import cost_curve_md, learning_curves_md, slice_heat_map_md
+from parcel_assets.steps.admission import load_plan
 
 Metadata = dict[str, Any]
 WORST_NAMED = 6  # photos of a slice named in a table
@@ -76,7 +78,12 @@ def _split(evidence: Evidence, ports: Ports) -> Metadata:
         for part, dimensions in body.counts.items()
         for row in _counted(dimensions)
     ]
-    return {
+    tranches: Metadata = {}
+    if body.tranche is not None:
+        names = ("tranche", "shipments", "photos", "commitment")
+        kept = [{name: one[name] for name in names} for one in body.reserved]
+        tranches = {"tranche": body.tranche, "sealed_for_later_searches": table(kept)}
+    return tranches | {
         "parts": table(parts),
         "minimum_support": table([dict(row) for row in body.support]),
         "components": body.components,
@@ -216,7 +223,9 @@ def _slices(evidence: Evidence, ports: Ports) -> Metadata:
         "protected_passed": body.protected_passed,
     }
     if not body.protected_passed:
-        shown["next_command"] = decide_command(evidence.revision)
+        approvers = load_plan(evidence.revision, ports)[0].approvers
+        shown["next_command"] = decide_commands(evidence.revision, approvers)["accept"]
+        shown["who_may_decide"] = "; ".join(may_decide(approvers))
         shown["slice_evidence"] = digest_value(evidence.document())
     shown["slices"] = table(words)
     shown["heat_map"] = slice_heat_map_md(body.slices)
@@ -248,14 +257,6 @@ def _after_name(one: Mapping[str, Any]) -> str:
     return str(one["sentence"]).removeprefix(f"{one['name']}: ")
 
 
-def decide_command(revision: str) -> str:
-    """Return the command that answers a held slice report."""
-    return (
-        f"parcel-assets decide {revision} --outcome accept --name NAME --role ROLE --reason TEXT "
-        "--scope TEXT --expires YYYY-MM-DD"
-    )
-
-
 def _final(evidence: Evidence, _ports: Ports) -> Metadata:
     body = FinalBody.model_validate(evidence.body)
     return {
@@ -269,6 +270,7 @@ def _final(evidence: Evidence, _ports: Ports) -> Metadata:
         "threshold": readable(body.threshold),
         "evidence_level": body.evidence_level,
         "reused_shipments": body.reused_shipments,
+        "reused_times": body.reused_times,
         "model": body.model,
         "opened_event": body.opened_event,
         "predictions_digest": body.predictions_digest,

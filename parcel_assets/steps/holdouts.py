@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from parcel_assets.core.errors import ParcelAssetsError
+from parcel_assets.core.errors import StorageError
 from parcel_assets.core.holdout import first_openers, spent_shipments
 from parcel_assets.core.ledger import Event, Kind, evidence_digests, last_of
 from parcel_assets.core.plan import ParentPlan, Plan
@@ -85,6 +85,11 @@ def holdout_status(ports: Ports, archive: str | None = None) -> list[dict[str, A
                 ports.ledger.tranches(name),
                 [one for one in claims if one.archive == name],
             ),
+            "faults": [
+                {"revision": one.revision, "fault": one.fault}
+                for one in claims
+                if one.archive == name and one.fault
+            ],
         }
         for name in names
         if archive in {None, name}
@@ -101,7 +106,10 @@ def _claim(revision: str, plan: Plan, events: Sequence[Event], ports: Ports) -> 
     if split is None:
         return HoldoutClaim(revision, archive, ended=ended)
     opened, judged = (last_of(events, k) for k in (Kind.HOLDOUT_OPENED, Kind.HOLDOUT_EVALUATED))
-    shipments, tranche, reserved = _shares(split, ports)
+    try:
+        shipments, tranche, reserved = _shares(split, ports)
+    except StorageError as error:  # one that cannot be read must not hide the others
+        return HoldoutClaim(revision, archive, fault=str(error))
     return HoldoutClaim(
         revision,
         archive,
@@ -120,12 +128,8 @@ def _shares(
     evidence: str, ports: Ports
 ) -> tuple[tuple[str, ...], int | None, dict[int, tuple[str, ...]]]:
     """Return a split's own holdout shipments, its tranche, and those reserved for later."""
-    try:
-        body = ports.store.get_document(evidence)["body"]
-        assignment = ports.store.get_document(body["assignment_document"])
-    except ParcelAssetsError as error:
-        error.remedy = f"{error.remedy} Until then no other search can know which holdout is free."
-        raise
+    body = ports.store.get_document(evidence)["body"]
+    assignment = ports.store.get_document(body["assignment_document"])
     own = assignment.get("tranche")
     if own is None:
         return tuple(assignment["parts"]["holdout"]), None, {}

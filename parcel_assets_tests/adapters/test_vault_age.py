@@ -247,6 +247,25 @@ class TestEvaluate:
             opened.look(**changes)
         assert opened.decryptions == 0
 
+    def test_a_receipt_that_reuses_needs_a_plan_that_allows_it(self, tmp_path: Path) -> None:
+        first = Opened(tmp_path).open()
+        first.look()
+        later = first.request.model_copy(update={"revision": "b"})
+        receipt = {
+            **later.document(),
+            "request_digest": later.digest,
+            "keys": first.receipt["keys"],
+            "reuses": ["a"],
+        }
+        with pytest.raises(HoldoutError, match="opening by a"):
+            first.vault.leave_receipt(first.digest, {**receipt, "reuses": []})
+        first.vault.leave_receipt(first.digest, receipt)
+        with pytest.raises(HoldoutError, match="the plan does not allow another"):
+            first.vault.evaluate(later.document())
+        assert first.decryptions == 1
+        with pytest.raises(HoldoutError):  # once each
+            first.vault.leave_receipt(first.digest, {**receipt, "reuses": ["a", "b"]})
+
     @pytest.mark.parametrize("what", ["model", "pixels", "labels", "predictions"])
     def test_bytes_that_are_not_what_they_are_named_are_refused(
         self, tmp_path: Path, what: str

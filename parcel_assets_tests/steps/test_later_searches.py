@@ -26,7 +26,7 @@ from parcel_assets.adapters.source_folder import FolderSource
 from parcel_assets.adapters.store_files import FileStore
 from parcel_assets.adapters.vault_age import AgeVault
 from parcel_assets.core.codec import canonical_json, keyed_digest
-from parcel_assets.core.errors import AdmissionError, HoldoutError, PlanError
+from parcel_assets.core.errors import AdmissionError, HoldoutError, PlanError, SplitError
 from parcel_assets.core.evidence import FinalBody, SplitBody
 from parcel_assets.core.ledger import Kind, last_of
 from parcel_assets.core.plan import Plan, SnapshotPlan
@@ -194,6 +194,8 @@ def test_a_second_search_on_a_grown_archive_reaches_its_own_final(
 class TestTranches:
     def test_the_search_sees_its_own_tranche_and_seals_the_others(self, depot: Depot) -> None:
         body = depot.split("spring", split__holdout_tranches=3)
+        page = describe(load_chain("spring", depot.ports).evidence[Stage.SPLIT], depot.ports)
+        assert page["tranche"] == 1
         document = depot.store.get_document(body.assignment_document)
         assert body.tranche == 1
         assert depot.holdout_of(body) == set(document["tranches"]["1"])
@@ -238,7 +240,7 @@ class TestTranches:
     def test_with_nothing_free_the_split_says_who_has_it(self, depot: Depot) -> None:
         depot.split("spring", **TRANCHES)
         depot.split("summer", **TRANCHES, **FOLLOWS)
-        with pytest.raises(Exception, match=r"spring \(sealed tranche 1\), summer"):
+        with pytest.raises(SplitError, match=r"spring \(sealed tranche 1\), summer"):
             depot.split("autumn", **TRANCHES, **FOLLOWS)
 
     def test_a_search_closed_unopened_gives_its_tranche_back(self, depot: Depot) -> None:
@@ -273,6 +275,17 @@ class TestTranches:
         body = depot.split("summer", **TRANCHES, **FOLLOWS)
         assert body.quarantined == tuple(sorted((here, there)))
         assert not {here, there} & depot.holdout_of(body)
+
+    def test_a_split_that_cannot_be_read_hides_no_other_and_frees_nothing(
+        self, depot: Depot
+    ) -> None:
+        body = depot.split("spring", **TRANCHES)
+        depot.store.path(body.assignment_document).unlink()
+        with pytest.raises(SplitError, match="a split of spring that cannot be read"):
+            depot.split("summer", **TRANCHES, **FOLLOWS)
+        (told,) = holdout_status(depot.ports)
+        assert [one["revision"] for one in told["faults"]] == ["spring"]
+        assert [one.revision for one in revision_lines(depot.ports)] == ["spring", "summer"]
 
     def test_an_unknown_parent_is_refused(self, depot: Depot) -> None:
         with pytest.raises(PlanError, match="parent 'spring'"):
