@@ -6,13 +6,14 @@ import typer
 
 from parcel_assets import __version__
 from parcel_assets.cli_common import OPTIONS, RefusingGroup
+from parcel_assets.cli_decide import close, decide
 from parcel_assets.cli_demo import demo, open_ui, sample
 from parcel_assets.cli_drill import drill
 from parcel_assets.cli_holdout import holdout_app, revisions
 from parcel_assets.cli_ledger import ledger_app
 from parcel_assets.cli_packet import packet_app
 from parcel_assets.cli_plan import plan_app, snapshot_app
-from parcel_assets.cli_run import close, decide, run, status
+from parcel_assets.cli_run import run, status
 from parcel_assets.cli_simulate import simulate_gates
 
 app = typer.Typer(

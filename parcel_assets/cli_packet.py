@@ -120,8 +120,11 @@ def packet_show(packet: PacketArgument, *, as_json: JsonOption = False) -> None:
             say(f"  - {fault}", style="red")
         raise typer.Exit(EXIT_ERROR)
     say(str(verdict["sentence"]), style="bold")
-    print_table("", (), _first_page_rows(_values(verdict["first_page"])))
-    slices = _values(verdict["first_page"]["slices"])["slices"]
+    page = _values(verdict["first_page"])
+    print_table(
+        "", (), _closed_rows(verdict, page) if "closing" in page else _first_page_rows(page)
+    )
+    slices = page.get("slices", {}).get("slices", [])
     rows = [(one["outcome"].upper(), one["role"], one["sentence"]) for one in slices]
     print_table("slices", ("outcome", "role", "what was found"), rows)
     say(f"Every number and its source: parcel-assets packet show {packet} --json")
@@ -187,6 +190,19 @@ def _first_page_rows(page: dict[str, Any]) -> list[tuple[str, str]]:
             + reuse_words(final)),
         ("serving", page["serving"]["sentence"]),
     ]  # fmt: skip
+
+
+def _closed_rows(verdict: dict[str, Any], page: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the first page of a closed search for a terminal."""
+    counts, charged = page["counts"], page["compute"]["charged_seconds"]
+    closing = page["closing"]
+    return [
+        ("closed", f"on {closing['day']}: {closing['reason']}"),
+        ("holdout", f"opened {page['holdout']['openings']} times"),
+        ("trials", f"{_sum(counts['trials'])}, of {counts['budget_trials']} slots"),
+        ("compute", ", ".join(f"{seconds:.0f} s {name}" for name, seconds in charged.items())),
+        ("turned down", str(verdict["held_trial"] or "no trial was chosen")),
+    ]
 
 
 def _sum(counts: dict[str, int]) -> str:

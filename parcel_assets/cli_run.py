@@ -1,8 +1,8 @@
-"""The commands `run`, `status` and `decide`."""
+"""The commands `run` and `status`."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -27,7 +27,14 @@ from parcel_assets.core.ports import Ports
 from parcel_assets.core.refusals import admitted_of, refusals_of
 from parcel_assets.core.search import SearchState, fold_search
 from parcel_assets.core.stage import Stage
-from parcel_assets.core.standing import FINISHED, HOLD, OPEN, Standing, standing_of
+from parcel_assets.core.standing import (
+    FINISHED,
+    HOLD,
+    OPEN,
+    Standing,
+    decision_words,
+    standing_of,
+)
 from parcel_assets.core.trial import AttemptState
 from parcel_assets.steps.admission import judge, load_chain
 from parcel_assets.wiring import Settings, find_plan, open_ports, plan_file_of
@@ -112,6 +119,8 @@ def tell_standing(standing: Standing, settings: Settings) -> int:
         say(f"  {standing.sentence}")
         if "remedy" in standing.facts:
             say(f"  {standing.facts['remedy']}")
+        if standing.decision is not None:
+            say(f"  decided: {decision_words(standing.decision)}")
     else:
         stop = f"stopped by gate {standing.gate}" if standing.gate else "not finished"
         say(f"{standing.revision}: {stop}", style="bold")
@@ -256,67 +265,3 @@ def _print_search(chain: Chain, state: SearchState) -> None:
 
 def _listed(counts: dict[str, Any]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
-
-
-def close(
-    revision: Annotated[str, typer.Argument(metavar="REVISION", help="The search to end.")],
-    reason: Annotated[str, typer.Option(help="Why; the ledger keeps it.")],
-    *,
-    as_json: JsonOption = False,
-) -> None:
-    """End a search for good, before its holdout is opened; more trials need a new revision."""
-    OPTIONS.json = as_json
-    from parcel_assets.steps.search import close_search
-
-    settings = OPTIONS.settings()
-    ports = open_ports(settings)
-    close_search(revision, ports, reason=reason)
-    tell_standing(standing_of(load_chain(revision, ports)), settings)
-
-
-def decide(
-    revision: Annotated[str, typer.Argument(metavar="REVISION", help="The held revision.")],
-    outcome: Annotated[
-        Literal["accept", "replace", "close"],
-        typer.Option(help="accept with a scope; replace by the next trial; close without a winner"),
-    ],
-    name: Annotated[str, typer.Option(help="Who decides. Self-declared.")],
-    role: Annotated[str, typer.Option(help="In which role, such as 'quality owner'.")],
-    reason: Annotated[str, typer.Option(help="Why; the packet prints it.")],
-    scope: Annotated[str, typer.Option(help="Where an acceptance holds.")] = "",
-    expires: Annotated[str, typer.Option(help="Last day of an acceptance, YYYY-MM-DD.")] = "",
-    slice_evidence: Annotated[
-        str | None, typer.Option(help="Digest of the slice report seen; usually the current one.")
-    ] = None,
-    *,
-    as_json: JsonOption = False,
-) -> None:
-    """Record a person's decision about a held slice report."""
-    OPTIONS.json = as_json
-    from parcel_assets.steps.decision import record_decision
-
-    recorded = record_decision(
-        revision,
-        open_ports(OPTIONS.settings()),
-        outcome=outcome,
-        name=name,
-        role=role,
-        reason=reason,
-        scope=scope,
-        expires_on=expires,
-        slice_evidence=slice_evidence,
-    )
-    if as_json:
-        print_json(
-            {
-                "decision": recorded.decision.document(),
-                "consequence": recorded.consequence,
-                "next": recorded.next_step,
-            }
-        )
-        return
-    say(f"Recorded: {outcome}, by {name} ({role}).", style="bold")
-    say(f"  {recorded.consequence}")
-    say(f"  {recorded.next_step}")
-    if outcome != "close":
-        say(f"  next:  parcel-assets run {revision}")

@@ -60,6 +60,7 @@ __all__ = [
     "process_start",
     "read_labels",
     "shipped_plan",
+    "sign_with",
     "sketch_folder",
     "write_pin",
     "write_text",
@@ -106,6 +107,7 @@ def open_ports(settings: Settings, notify: Notify | None = None) -> Ports:
         custodian=settings.custodian,
         workers=settings.workers,
         render_report=_render_report,
+        signature_holds=_signature_holds,
         notify=notify or (lambda _kind, _facts: None),
     )
 
@@ -233,6 +235,19 @@ def _verify_packet(folder: Path, digest: str | None, public_key: bytes | None) -
     from parcel_assets.adapters.packet_folder import verify_packet
 
     return verify_packet(folder, digest, public_key)
+
+
+def _signature_holds(public_key: str, data: bytes, signature: bytes) -> bool:
+    from parcel_assets.adapters.approval_keys import signature_holds
+
+    return signature_holds(public_key, data, signature)
+
+
+def sign_with(private_key: Path, data: bytes) -> bytes:
+    """Return a person's signature of the bytes, by the key in a file of theirs."""
+    from parcel_assets.adapters.approval_keys import sign_with as sign
+
+    return sign(private_key, data)
 
 
 # ---- folders that the command line, the sensors and the demo look at ----------------------------

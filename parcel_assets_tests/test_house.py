@@ -30,7 +30,9 @@ LAYERS = {
     "public": {"core", "adapters"},
 }
 # files that one technology needs in several words
-FAMILIES = {"checkpoint": "trainer", "network": "trainer", "image": "source"}
+FAMILIES = {
+    "approval": "packet", "checkpoint": "trainer", "network": "trainer", "image": "source",
+}  # fmt: skip
 # split these when they are next worked on; no further file may join them
 LONGER = {"core.plan": 360, "core.ports": 490}
 PURE_PACKAGES = {"pydantic", "numpy", "scipy", "parcel_assets"}

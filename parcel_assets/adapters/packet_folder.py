@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
+from parcel_assets.adapters.approval_keys import signature_holds
 from parcel_assets.adapters.packet_folder_read import (
     FILES_MAXIMUM,
     is_plain_name,
@@ -34,10 +35,12 @@ from parcel_assets.core.packet import (
     UNLISTED,
     USABLE,
     VERDICT_FILE,
+    Fault,
     key_fingerprint,
     read_json,
 )
-from parcel_assets.core.packet_check import Fault, check_packet
+from parcel_assets.core.packet_check import check_packet
+from parcel_assets.core.packet_decision import approval_faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,8 @@ def verify_packet(
     faults += listed_faults(files)
     signature_ok, sentence = _signature(files, public_key)
     if not faults:
-        faults += check_packet({path: files[path] for path in files if path not in UNLISTED})
+        listed = {path: files[path] for path in files if path not in UNLISTED}
+        faults += check_packet(listed) or approval_faults(listed, signature_holds)
     return {
         "faults": [str(fault) for fault in faults],
         "fault_files": [fault.file for fault in faults],

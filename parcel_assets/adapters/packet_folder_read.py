@@ -11,8 +11,7 @@ import unicodedata
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from parcel_assets.core.packet import SUMS_FILE, UNLISTED
-from parcel_assets.core.packet_check import Fault
+from parcel_assets.core.packet import SUMS_FILE, UNLISTED, Fault
 
 FILES_MAXIMUM = 10_000
 BYTES_MAXIMUM = 4 << 30

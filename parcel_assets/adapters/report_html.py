@@ -8,6 +8,7 @@ put together (`report_html_tags`).
 from typing import Any
 
 from parcel_assets.adapters import report_html_first as first
+from parcel_assets.adapters.report_html_closed import closed_body
 from parcel_assets.adapters.report_html_parts import (
     Packet,
     chip,
@@ -20,7 +21,8 @@ from parcel_assets.adapters.report_html_search import cost_chapter, search_chapt
 from parcel_assets.adapters.report_html_slices import pictures_chapter, slices_chapter
 from parcel_assets.adapters.report_html_style import STYLE
 from parcel_assets.adapters.report_html_tags import Markup, join, raw, tag
-from parcel_assets.core.packet import CROISSANT_FILE, Files, read_json
+from parcel_assets.adapters.report_html_verdict import banner, waiver
+from parcel_assets.core.packet import CLOSED, CROISSANT_FILE, Files, read_json
 from parcel_assets.core.packet_text import reuse_words
 
 # nothing may be fetched, whatever an escaped text contains
@@ -39,20 +41,7 @@ CHAPTERS = (
 def render_report(files: Files) -> bytes:
     """Return report.html for a packet's other files; raises KeyError where one is absent."""
     packet = open_packet(files)
-    body = [
-        _head(packet),
-        first.banner(packet),
-        first.waiver(packet),
-        tag("section", tag("h2", "At a glance"), _about_first(packet), first.first_page(packet),
-            id="first-page"),
-        cost_chapter(packet),
-        search_chapter(packet),
-        slices_chapter(packet),
-        pictures_chapter(packet),
-        _final(packet),
-        _verify(packet),
-        _foot(packet),
-    ]  # fmt: skip
+    body = [_head(packet), *_chapters(packet), _verify(packet), _foot(packet)]
     title = f"{packet.verdict['revision']}: {packet.verdict['verdict']}"
     head = [
         tag("meta", charset="utf-8"),
@@ -65,21 +54,51 @@ def render_report(files: Files) -> bytes:
     return f"<!doctype html>\n{page}\n".encode()
 
 
+def _chapters(packet: Packet) -> list[Markup | None]:
+    if packet.verdict["verdict"] == CLOSED:
+        return closed_body(packet)
+    return [
+        banner(packet),
+        waiver(packet),
+        tag("section", tag("h2", "At a glance"), _about_first(packet), first.first_page(packet),
+            id="first-page"),
+        cost_chapter(packet),
+        search_chapter(packet),
+        slices_chapter(packet),
+        pictures_chapter(packet),
+        _final(packet),
+    ]  # fmt: skip
+
+
 def _head(packet: Packet) -> Markup:
     counts = packet.page["counts"]
-    links = [tag("a", words, href=f"#{anchor}") for anchor, words in CHAPTERS]
+    is_closed = packet.verdict["verdict"] == CLOSED
+    chapters = [one for one in CHAPTERS if not is_closed or one[0] in _closed_chapters(packet)]
+    links = [tag("a", words, href=f"#{anchor}") for anchor, words in chapters]
+    over = (
+        "Record of the closed search revision"
+        if is_closed
+        else "Release packet of the search revision"
+    )
     return tag(
         "header",
-        tag("div", "Release packet of the search revision", class_="over"),
+        tag("div", over, class_="over"),
         tag("h1", packet.verdict["revision"]),
         tag("p", packet.plan["purpose"], class_="lead", style="margin:10px 0 0"),
-        tag("p", f"{counts['photos']['value']:,} photos of {counts['shipments']['value']:,} "
-            f"shipments in the archive {packet.plan['snapshot']['archive']}. One missed damage "
-            f"costs {packet.plan['metric']['missed_damage']:g} {packet.unit}, one needless review "
+        tag("p", f"{counts['photos']['value'] or 0:,} photos of "
+            f"{counts['shipments']['value'] or 0:,} shipments in the archive "
+            f"{packet.plan['snapshot']['archive']}. One missed damage costs "
+            f"{packet.plan['metric']['missed_damage']:g} {packet.unit}, one needless review "
             f"{packet.plan['metric']['needless_review']:g}.",
             class_="soft", style="margin-top:8px"),
         tag("nav", links),
     )  # fmt: skip
+
+
+def _closed_chapters(packet: Packet) -> set[str]:
+    reached = {"first-page", "search", "verify"}
+    reached |= {"slices"} if packet.slices else set()
+    return reached | ({"pictures"} if CROISSANT_FILE in packet.files else set())
 
 
 def _about_first(packet: Packet) -> Markup:
@@ -133,7 +152,7 @@ def _final(packet: Packet) -> Markup:
         ("Holdout", join(short_code(final["holdout_digest"]),
             f", {final['reused_shipments']} shipments of it opened before. ", reuse_words(final))),
         ("Evidence level", f"{final['evidence_level']}: {levels}. Whoever holds the keys of this "
-            "machine could have looked earlier; names in decisions are self-declared."
+            f"machine could have looked earlier; {_names(packet)}."
             if final["evidence_level"] == "L1" else f"{final['evidence_level']}: {levels}."),
     ]  # fmt: skip
     if result.get("area_under_curve") is not None:
@@ -150,6 +169,12 @@ def _final(packet: Packet) -> Markup:
     )  # fmt: skip
 
 
+def _names(packet: Packet) -> str:
+    if packet.plan.get("approvers"):
+        return "decisions are signed with keys that the plan lists"
+    return "names in decisions are self-declared"
+
+
 def _verify(packet: Packet) -> Markup:
     commands = (
         "openssl dgst -sha256 -verify release_key.pem -signature SHA256SUMS.sig SHA256SUMS\n"
@@ -161,7 +186,7 @@ def _verify(packet: Packet) -> Markup:
         ("Release key", tag("code", packet.verdict["signed_by"])),
         ("Plan", tag("code", packet.verdict["plan_digest"])),
         ("Snapshot", tag("code", _snapshot_digest(packet))),
-        ("Model", tag("code", packet.verdict["model_digest"])),
+        ("Model", tag("code", packet.verdict.get("model_digest", "none is released"))),
         ("Ledger", join(f"event {head['sequence']}, ", tag("code", head["digest"]))),
     ]
     return section(
@@ -177,13 +202,16 @@ def _verify(packet: Packet) -> Markup:
 
 
 def _snapshot_digest(packet: Packet) -> str:
+    if CROISSANT_FILE not in packet.files:
+        return str(packet.plan["snapshot"]["digest"])
     described = read_json(packet.files, CROISSANT_FILE)
     return str(described["parcel_assets"]["snapshot_digest"])
 
 
 def _foot(packet: Packet) -> Markup:
     links = ("VERDICT.json", "README.md", "model_card.md", "plan.json", "environment.json")
+    present = [one for one in links if one == "VERDICT.json" or one in packet.files]
     listed = [
-        join(" · " if place else "", tag("a", one, href=one)) for place, one in enumerate(links)
+        join(" · " if place else "", tag("a", one, href=one)) for place, one in enumerate(present)
     ]
     return tag("footer", f"{packet.verdict['format']} · ", listed)

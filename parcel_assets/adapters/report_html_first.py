@@ -12,9 +12,9 @@ from parcel_assets.adapters.report_html_parts import (
     Packet,
     card,
     chip,
+    chosen_trial,
     duration,
     figure_of,
-    mark,
     number,
     short_code,
     shown,
@@ -23,28 +23,15 @@ from parcel_assets.adapters.report_html_parts import (
 from parcel_assets.adapters.report_html_tags import Markup, join, tag
 from parcel_assets.core.packet import (
     ATTEMPTS_FILE,
-    DECISION_FILE,
-    HOLD_FINAL_EVIDENCE,
     LINEAGE_FILE,
     PLAN_FILE,
     PURPOSES,
-    REJECTED_PERFORMANCE,
-    RELEASED,
-    RELEASED_WITH_WAIVER,
     SERVING_FILE,
     TRIALS_FILE,
     evidence_file,
-    read_json,
 )
-from parcel_assets.core.packet_text import reuse_words
 from parcel_assets.core.stage import Stage
 
-WORDS = {
-    RELEASED: ("Released", "good"),
-    RELEASED_WITH_WAIVER: ("Released with a waiver", "wait"),
-    REJECTED_PERFORMANCE: ("Rejected: performance", "bad"),
-    HOLD_FINAL_EVIDENCE: ("Held: too little final evidence", "wait"),
-}
 PURPOSE_WORDS = {
     "search": "search",
     "rerun": "reruns",
@@ -55,52 +42,17 @@ OUTCOME_ORDER = ("fail", "insufficient", "pass")
 SLICES_SHOWN = 10
 
 
-def banner(packet: Packet) -> Markup:
-    """Return the verdict in words, with what it rests on."""
-    word, style = WORDS[packet.verdict["verdict"]]
-    final = packet.page["final"]
+def closed_page(packet: Packet) -> Markup:
+    """Return the cards of a closed search: those that it came to."""
+    page = packet.page
     return tag(
         "div",
-        tag("div", mark(style), word, class_=f"word {style}"),
-        tag("p", packet.verdict["sentence"]),
-        tag("p", number(final["sentence"])),
-        tag(
-            "p",
-            f"Evidence level {packet.verdict['evidence_level']}: "
-            f"{packet.verdict['evidence_level_means']}.",
-            class_="soft small",
-        ),
-        tag("p", reused) if (reused := reuse_words(packet.final)) else None,
-        class_=f"verdict {style}",
-        role="status",
-    )
-
-
-def waiver(packet: Packet) -> Markup | None:
-    """Return the quality decision as it was written, or None where nobody had to decide."""
-    if DECISION_FILE not in packet.files:
-        return None
-    decision = read_json(packet.files, DECISION_FILE)
-    seen = decision["numbers_seen"]
-    titles = {
-        "accept": "Waiver: a held slice was accepted",
-        "replace": "The first choice was replaced",
-    }
-    rows = [
-        ("Decided by", f"{decision['name']}, {decision['role']} (names are self-declared)"),
-        ("Scope", decision["scope"] or "none"),
-        ("Expires", decision["expires_on"] or "does not apply"),
-        ("Consequence", seen.get("consequence", "")),
-    ]
-    return tag(
-        "div",
-        tag("h3", titles.get(decision["outcome"], decision["outcome"])),
-        [tag("p", words) for words in seen.get("slices", [])],
-        tag("blockquote", decision["reason"]),
-        tag("dl", [join(tag("dt", name), tag("dd", words)) for name, words in rows]),
-        tag("p", tag("a", DECISION_FILE, href=DECISION_FILE), class_="small"),
-        class_="waiver",
-        id="decision",
+        _counts(packet),
+        _compute(packet),
+        _lineage(packet) if "winner" in page else None,
+        _rerun(packet) if "rerun" in page else None,
+        _slices(packet) if "slices" in page else None,
+        class_="cards",
     )
 
 
@@ -137,11 +89,11 @@ def _counts(packet: Packet) -> Markup:
             tag("small", " of ", number(counts["budget_trials"]), " trial slots accounted for"),
             class_="big",
         ),
-        tag("div", trial_squares(packet.trials, packet.verdict["selected_trial"]),
+        tag("div", trial_squares(packet.trials, chosen_trial(packet)),
             style="margin:12px 0 2px"),
         tag("ul", legend, class_="legend"),
-        tag("p", f"{sum_words} = {trials['total']['value']}, the whole budget. "
-            f"The ringed square is the winner.", class_="sum"),
+        tag("p", f"{sum_words} = {trials['total']['value']}, the whole budget. ",
+            "The ringed square is the one chosen." if chosen_trial(packet) else None, class_="sum"),
         tag("p", number(counts["unstarted_trials"]), " of the slots were never started; the search "
             "ended: ", number(counts["ended"]), ".", class_="sum"),
         tag("p", tag("b", number(attempts["total"]), " attempts"), " at these trials: ",
@@ -167,7 +119,8 @@ def _compute(packet: Packet) -> Markup:
     legend.append(tag("li", tag("i", class_="b-left"), f"{duration(left)} not used"))
     listed = " + ".join(f"{seconds:.1f}" for _, seconds in parts)
     saved, done = compute["steps_saved_by_pruning"], compute["steps_trained"]
-    saving = float(saved["value"]) / ((float(saved["value"]) + float(done["value"])) or 1.0)
+    undone, trained = float(saved["value"] or 0), float(done["value"] or 0)
+    saving = undone / ((undone + trained) or 1.0)
     return card(
         "Compute, charged against the cap",
         tag("div", tag("data", duration(total), value=str(total),
@@ -177,7 +130,7 @@ def _compute(packet: Packet) -> Markup:
         tag("div", share_bar(parts, cap), style="margin:14px 0 4px"),
         tag("ul", legend, class_="legend"),
         tag("p", f"{listed} = {total:.1f} accelerator-seconds.", class_="sum"),
-        tag("p", "Pruning left ", number(saved), f" of {saved['value'] + done['value']} training "
+        tag("p", "Pruning left ", number(saved), f" of {undone + trained:.0f} training "
             f"steps undone, a saving of {100 * saving:.0f} %. An accelerator-second is one worker "
             "slot for "
             "one second of the ledger's clock.", class_="sum soft"),
@@ -203,7 +156,7 @@ def _lineage(packet: Packet) -> Markup:
     ]  # fmt: skip
     intact = winner["lineage_ok"]["value"] is True
     return card(
-        "Winner lineage",
+        "Winner lineage" if packet.verdict["selected_trial"] else "Lineage of the one turned down",
         tag("ol", steps, class_="chain"),
         tag("p", "Lineage intact." if intact else "Lineage NOT intact.",
             class_=f"sum {'good' if intact else 'bad'}"),

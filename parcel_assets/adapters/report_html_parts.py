@@ -18,6 +18,7 @@ from parcel_assets.core.packet import (
     VERDICT_FILE,
     Files,
     body_of,
+    holds,
     read_json,
     read_rows,
 )
@@ -35,7 +36,10 @@ Fact = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """A packet as the report reads it, each document read once."""
+    """A packet as the report reads it, each document read once.
+
+    Empty is what a search did not reach before a person closed it.
+    """
 
     files: Files
     verdict: dict[str, Any]
@@ -64,12 +68,18 @@ def open_packet(files: Files) -> Packet:
         files=files,
         verdict=read_json(files, VERDICT_FILE),
         plan=read_json(files, PLAN_FILE),
-        rerun=body_of(files, Stage.RERUN),
-        slices=body_of(files, Stage.SLICES),
-        final=body_of(files, Stage.FINAL),
+        rerun=body_of(files, Stage.RERUN) if holds(files, Stage.RERUN) else {},
+        slices=body_of(files, Stage.SLICES) if holds(files, Stage.SLICES) else {},
+        final=body_of(files, Stage.FINAL) if holds(files, Stage.FINAL) else {},
         trials=read_rows(files, TRIALS_FILE),
         curves=read_table(files, CURVES_FILE),
     )
+
+
+def chosen_trial(packet: Packet) -> str:
+    """Return the released trial, or the one that was turned down; empty where none was chosen."""
+    verdict = packet.verdict
+    return str(verdict["selected_trial"] or verdict.get("held_trial") or "")
 
 
 def read_table(files: Files, path: str) -> list[dict[str, str]]:

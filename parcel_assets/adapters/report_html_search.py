@@ -10,6 +10,7 @@ from parcel_assets.adapters.report_html_parts import (
     STYLES,
     Packet,
     cell,
+    chosen_trial,
     read_table,
     section,
     shown,
@@ -113,7 +114,9 @@ def search_chapter(packet: Packet) -> Markup:
         for name, trial in known.items()
         if trial["state"] == "pruned" and trial["costs"]
     }
-    levels = [("model in use", float(packet.rerun["reference"]["cost_per_1000"]))]
+    levels = []
+    if packet.rerun:
+        levels.append(("model in use", float(packet.rerun["reference"]["cost_per_1000"])))
     search = packet.plan["search"]
     about = (
         f"{search['budget_trials']} trials by the sampler {search['sampler']}, seed "
@@ -129,7 +132,7 @@ def search_chapter(packet: Packet) -> Markup:
         "The search",
         about,
         tag("figure", tag("div", learning_curves(
-            curves, winner=packet.verdict["selected_trial"], pruned=pruned,
+            curves, winner=chosen_trial(packet), pruned=pruned,
             milestones=packet.plan["training"]["milestones"], levels=levels), class_="scroll"),
             tag("figcaption", "Each line is one trial; the winner is drawn strong. ",
                 tag("a", "search/curves.csv", href="search/curves.csv"), " · ",
@@ -173,7 +176,7 @@ def _trial_table(packet: Packet) -> Markup:
             [cell(_cost_words(trial["costs"].get(step)), is_number=True) for step in steps],
             [cell(shown(trial["configuration"].get(name, ""), ".3g"), is_number=True)
              for name in knobs],
-            class_="won" if trial["trial_id"] == packet.verdict["selected_trial"] else None,
+            class_="won" if trial["trial_id"] == chosen_trial(packet) else None,
         )
         for trial in packet.trials
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 
 from parcel_assets.core.disposition import parcel_search_disposition
@@ -17,6 +18,7 @@ from parcel_assets.core.evidence import (
 from parcel_assets.core.ledger import Event, Kind, last_of
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.search import fold_search
+from parcel_assets.core.selection import close_decision, day_of, replace_decision
 from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.core.table import table_rows
 from parcel_assets.core.trial import Decision
@@ -80,9 +82,72 @@ class Chain:
         decision = Decision.model_validate(dict(event.body))
         return decision if decision.slice_evidence == self.digests.get(Stage.SLICES) else None
 
+    @property
+    def unsound_decision(self) -> str | None:
+        """Why a decision that counts was not made by the plan's approvers, in words, or None.
+
+        Counted are the newest one, a replacement and a closing; where the plan lists nobody, none
+        is unsound. What was not checked just now is not taken for checked.
+        """
+        if not self.plan.approvers:
+            return None
+        counting = (
+            last_of(self.events, Kind.DECISION_RECORDED),
+            replace_decision(self.events),
+            close_decision(self.events),
+        )
+        approvals: Mapping[str, str | None] = self.observed.get("approvals", {})
+        for event in counting:
+            if event is None:
+                continue
+            fault = approvals.get(event.digest, "its signature was not checked")
+            if fault is not None:
+                return f"The decision to {event.body['outcome']} does not count: {fault}."
+        return None
+
+    @property
+    def expired_acceptance(self) -> str | None:
+        """Why an acceptance of this report counts no more, in words, or None.
+
+        What matters is the day on which the holdout was opened, until then the day observed now.
+        """
+        decision, day = self.decision, self._counting_day
+        if decision is None or decision.outcome != "accept":
+            return None
+        if day is None:
+            return "Whether the acceptance still counts is not known: no day was observed."
+        if date.fromisoformat(decision.expires_on) >= day:
+            return None
+        return (
+            f"The acceptance by {decision.name} expired on {decision.expires_on}; "
+            f"it is {day.isoformat()}."
+        )
+
+    @property
+    def _counting_day(self) -> date | None:
+        opened = last_of(self.events, Kind.HOLDOUT_OPENED)
+        if opened is not None:
+            return day_of(opened.at_seconds)
+        own = [r for r in self.observed.get("receipts", ()) if r.get("revision") == self.revision]
+        if own and "at_seconds" in own[0]:  # a crash between receipt and opening
+            return day_of(float(own[0]["at_seconds"]))
+        today = self.observed.get("today")
+        return None if today is None else date.fromisoformat(today)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether a sound acceptance of this very report counts."""
+        decision = self.decision
+        return (
+            decision is not None
+            and decision.outcome == "accept"
+            and self.unsound_decision is None
+            and self.expired_acceptance is None
+        )
+
     def disposition(self, *, decided: bool = True) -> str:
         """Return the selected trial's disposition, the decision applied if `decided`."""
-        waived = decided and self.decision is not None and self.decision.outcome == "accept"
+        waived = decided and self.accepted
         rows = table_rows(self.plan, fold_search(self.plan, self.events))
         selected = self.rerun.selected_trial
         trials: list[dict[str, Any]] = [

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from parcel_assets.core.chain import READY, Chain
+from parcel_assets.core.disposition import HOLD_SLICE_QUALITY
 from parcel_assets.core.holdout import spent_words
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.refusals import admitted_of, refusals_of
@@ -258,18 +259,22 @@ def within_tolerance(chain: Chain) -> GateVerdict:
 
 def protected_slices(chain: Chain) -> GateVerdict:
     """Say whether the disposition lets the selected trial on, perhaps by a decision."""
-    body, decision = chain.slices, chain.decision
+    body, decision, disposition = chain.slices, chain.decision, chain.disposition()
     held = [str(r["sentence"]) for r in body.slices if r["role"] == "protected" and not r["passed"]]
-    accepted = decision is not None and decision.outcome == "accept"
-    ready = chain.disposition() == READY
-    words = "Every protected slice passes." if not held else " ".join(held)
-    if held and accepted and decision is not None:
-        words += f" Accepted by {decision.name} ({decision.role}) for {decision.scope}."
+    unsound, expired = chain.unsound_decision, chain.expired_acceptance
+    words = [*held] if held else ["Every protected slice passes."]
+    if held and decision is not None and chain.accepted:
+        words.append(
+            f"Accepted by {decision.name} ({decision.role}) for {decision.scope}, "
+            f"until {decision.expires_on}."
+        )
+    words += [fault for fault in (unsound, expired if held else None) if fault is not None]
+    ready = disposition == READY and unsound is None
     return GateVerdict(
         ready,
-        words,
-        {"disposition": chain.disposition(), "decision": decision.outcome if decision else "none"},
-        hold=None if ready else chain.disposition(),
+        " ".join(words),
+        {"disposition": disposition, "decision": decision.outcome if decision else "none"},
+        hold=None if ready else HOLD_SLICE_QUALITY if disposition == READY else disposition,
     )
 
 

@@ -8,7 +8,6 @@ other. Folders, digest lists and signatures are left to the adapter that reads t
 import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from parcel_assets.core.ledger import (
 )
 from parcel_assets.core.packet import (
     ATTEMPTS_FILE,
+    CLOSED,
     CROISSANT_FILE,
     DECISION_FILE,
     FORMAT,
@@ -40,14 +40,22 @@ from parcel_assets.core.packet import (
     SERVING_FILE,
     TRIALS_FILE,
     VERDICT_FILE,
+    Fault,
     Files,
     body_of,
     evidence_file,
+    holds,
     read_json,
     read_rows,
-    verdict_document,
+)
+from parcel_assets.core.packet_closed import closed_verdict
+from parcel_assets.core.packet_decision import (
+    REQUIRED_CLOSED,
+    acceptance_faults,
+    closing_faults,
 )
 from parcel_assets.core.packet_files import derived_files, pictures_of, read_events
+from parcel_assets.core.packet_page import verdict_document
 from parcel_assets.core.plan_reader import plan_from_fields
 from parcel_assets.core.search import fold_search
 from parcel_assets.core.stage import Stage
@@ -82,26 +90,17 @@ _UNREADABLE = (
     TypeError,
     ValueError,
 )
-Check = Callable[[Files, Sequence[Event]], Iterator["Fault"]]
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One thing wrong with a packet: the file and, in words, why."""
-
-    file: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.file}: {self.reason}"
+Check = Callable[[Files, Sequence[Event]], Iterator[Fault]]
 
 
 def check_packet(files: Files) -> list[Fault]:
     """Return everything that contradicts itself in a packet's files; empty for a sound packet."""
-    absent = [Fault(path, "is absent") for path in REQUIRED if path not in files]
-    if absent:
-        return absent
     try:
+        closed = is_closed(files)
+        required = REQUIRED_CLOSED if closed else REQUIRED
+        absent = [Fault(path, "is absent") for path in required if path not in files]
+        if absent:
+            return absent
         version = read_json(files, VERDICT_FILE).get("format")
         events = read_events(files)
         verify_chain(events)
@@ -113,7 +112,16 @@ def check_packet(files: Files) -> list[Fault]:
         return [Fault(VERDICT_FILE, f"has format {version!r}; this verifier reads {FORMAT!r}")]
     if not events:
         return [Fault(LEDGER_FILE, "holds no event")]
-    return [fault for check in CHECKS for fault in _carefully(check, files, events)]
+    checks = CLOSED_CHECKS if closed else CHECKS
+    return [fault for check in checks for fault in _carefully(check, files, events)]
+
+
+def is_closed(files: Files) -> bool:
+    """Say whether the files call themselves the record of a closed search."""
+    if VERDICT_FILE not in files:
+        return False
+    verdict = read_json(files, VERDICT_FILE)
+    return isinstance(verdict, dict) and verdict.get("verdict") == CLOSED
 
 
 def _carefully(check: Check, files: Files, events: Sequence[Event]) -> list[Fault]:
@@ -138,7 +146,7 @@ def _plan(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
 def _evidence(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
     recorded = evidence_digests(events)
     plan_digest = digest_value(read_json(files, PLAN_FILE))
-    for stage in Stage.PACKET.earlier:
+    for stage in (one for one in Stage.PACKET.earlier if holds(files, one)):
         path = evidence_file(stage)
         digest, document = digest_bytes(files[path]), read_json(files, path)
         if recorded.get(str(stage)) != digest:
@@ -163,17 +171,18 @@ def _derived(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
 
 def _trials(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
     plan = plan_from_fields(read_json(files, PLAN_FILE), where=PLAN_FILE)
-    rows, table = read_rows(files, TRIALS_FILE), body_of(files, Stage.TABLE)
+    rows = read_rows(files, TRIALS_FILE)
+    folded = table_digest(table_rows(plan, fold_search(plan, events)))
+    frozen = (
+        str(body_of(files, Stage.TABLE)["table_digest"]) if holds(files, Stage.TABLE) else folded
+    )
     budget = plan.search.budget_trials
     if [row["number"] for row in rows] != list(range(1, budget + 1)):
         yield Fault(TRIALS_FILE, f"holds {len(rows)} rows; the plan's budget is {budget} slots")
         return
-    if (
-        table_digest([TrialRow.model_validate_json(canonical_json(row)) for row in rows])
-        != (table["table_digest"])
-    ):
-        yield Fault(TRIALS_FILE, f"is not the frozen table {short(table['table_digest'])}")
-    if table_digest(table_rows(plan, fold_search(plan, events))) != table["table_digest"]:
+    if table_digest([TrialRow.model_validate_json(canonical_json(row)) for row in rows]) != frozen:
+        yield Fault(TRIALS_FILE, f"is not the frozen table {short(frozen)}")
+    if folded != frozen:
         yield Fault(LEDGER_FILE, "does not fold to the frozen trial table")
     strange = {row["purpose"] for row in read_rows(files, ATTEMPTS_FILE)} - set(PURPOSES)
     if strange:
@@ -229,15 +238,18 @@ def _model(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
 
 
 def _data(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
-    (listed,) = read_json(files, CROISSANT_FILE)["distribution"]
-    if listed["sha256"] != digest_bytes(files[MANIFEST_FILE]):
-        yield Fault(MANIFEST_FILE, f"is not the file that {CROISSANT_FILE} describes")
+    if holds(files, Stage.SPLIT):
+        (listed,) = read_json(files, CROISSANT_FILE)["distribution"]
+        if listed["sha256"] != digest_bytes(files[MANIFEST_FILE]):
+            yield Fault(MANIFEST_FILE, f"is not the file that {CROISSANT_FILE} describes")
     for path, digest in pictures_of(files).items():
         if path not in files or digest_bytes(files[path]) != digest:
             yield Fault(path, "is not the picture that the evidence names")
 
 
 def _scores(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
+    if not holds(files, Stage.RERUN):
+        return
     rows, rerun = (
         csv.DictReader(io.StringIO(files[SCORES_FILE].decode())),
         body_of(files, Stage.RERUN),
@@ -253,7 +265,8 @@ def _scores(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
 
 
 def _verdict(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
-    found, expected = read_json(files, VERDICT_FILE), verdict_document(files)
+    found = read_json(files, VERDICT_FILE)
+    expected = closed_verdict(files) if is_closed(files) else verdict_document(files)
     for key in sorted(found.keys() | expected.keys()):
         if found.get(key) != expected.get(key):
             yield Fault(VERDICT_FILE, f"`{key}` is not what the packet's evidence says")
@@ -263,7 +276,19 @@ CHECKS: tuple[Check, ...] = (
     _plan,
     _evidence,
     _opening,
+    acceptance_faults,
     _model,
+    _trials,
+    _derived,
+    _data,
+    _scores,
+    _verdict,
+)
+
+CLOSED_CHECKS: tuple[Check, ...] = (
+    _plan,
+    _evidence,
+    closing_faults,
     _trials,
     _derived,
     _data,

@@ -11,6 +11,7 @@ from parcel_assets.core.codec import canonical_json, digest_bytes
 from parcel_assets.core.ledger import Event, Kind, last_of
 from parcel_assets.core.packet import (
     ATTEMPTS_FILE,
+    CLOSING_FILE,
     CURVES_FILE,
     CUTS_FILE,
     DECISION_FILE,
@@ -26,6 +27,7 @@ from parcel_assets.core.packet import (
     UNLISTED,
     Files,
     body_of,
+    holds,
     pretty_json,
     read_json,
     read_rows,
@@ -41,6 +43,7 @@ from parcel_assets.core.packet_rows import (
     lineage_document,
 )
 from parcel_assets.core.packet_text import csv_table
+from parcel_assets.core.selection import closing_event, day_of
 from parcel_assets.core.stage import Stage
 
 HOLDOUT_FILE = "data/holdout.json"
@@ -101,15 +104,16 @@ def worst_sheet_file(name: str) -> str:
 
 def pictures_of(files: Files) -> dict[str, str]:
     """Return the packet's pictures and the digests under which the evidence names them."""
-    named = {
-        "data/contact_sheet.png": body_of(files, Stage.SPLIT)["contact_sheet"],
-        "data/snapshot_sheet.png": body_of(files, Stage.SNAPSHOT)["contact_sheet"],
-        "slices/worst_sheet.png": body_of(files, Stage.SLICES)["worst_sheet"],
-        **{
-            worst_sheet_file(name): digest
-            for name, digest in body_of(files, Stage.SLICES).get("worst_sheets", {}).items()
-        },
-    }
+    named: dict[str, Any] = {}
+    if holds(files, Stage.SPLIT):
+        named["data/contact_sheet.png"] = body_of(files, Stage.SPLIT)["contact_sheet"]
+    if holds(files, Stage.SNAPSHOT):
+        named["data/snapshot_sheet.png"] = body_of(files, Stage.SNAPSHOT)["contact_sheet"]
+    if holds(files, Stage.SLICES):
+        slices = body_of(files, Stage.SLICES)
+        named["slices/worst_sheet.png"] = slices["worst_sheet"]
+        for name, digest in slices.get("worst_sheets", {}).items():
+            named[worst_sheet_file(name)] = digest
     return {path: str(digest) for path, digest in named.items() if digest}
 
 
@@ -117,15 +121,35 @@ def derived_files(files: Files) -> dict[str, bytes]:
     """Return the files that follow from the primary ones; raises KeyError, ValueError, LedgerError.
 
     Of the evidence only bodies are looked at: whether it is the recorded one is asked elsewhere.
+    The record of a closed search has what its stages left, no model, and how it was closed.
     """
     events = read_events(files)
-    return (
-        _from_ledger(events)
-        | _preprocess(files)
-        | _about_data(files)
-        | _about_selection(files, events)
-        | _about_final(files, events)
-    )
+    found = _from_ledger(events)
+    if holds(files, Stage.SPLIT):
+        found |= _about_data(files)
+    if holds(files, Stage.RERUN):
+        found |= _about_selection(files, events)
+    if holds(files, Stage.SLICES):
+        found[SLICES_FILE] = pretty_json(body_of(files, Stage.SLICES))
+    if holds(files, Stage.FINAL):
+        return found | _preprocess(files) | _about_final(files, events)
+    closing = closing_event(events)
+    return found if closing is None else found | {CLOSING_FILE: pretty_json(closing_of(closing))}
+
+
+def closing_of(event: Event) -> dict[str, Any]:
+    """Return how a search was closed: by a decision about a held slice, or by a person's command.
+
+    Raises KeyError where the event closes nothing.
+    """
+    by_decision = event.kind == Kind.DECISION_RECORDED
+    return {
+        "by": "decision" if by_decision else "close",
+        "reason": event.body["reason" if by_decision else "words"],
+        "day": day_of(event.at_seconds).isoformat(),
+        "event": event.sequence,
+        "event_digest": event.digest,
+    }
 
 
 def _from_ledger(events: Sequence[Event]) -> dict[str, bytes]:
@@ -170,11 +194,10 @@ def _about_data(files: Files) -> dict[str, bytes]:
 
 
 def _about_selection(files: Files, events: Sequence[Event]) -> dict[str, bytes]:
-    rerun, slices = body_of(files, Stage.RERUN), body_of(files, Stage.SLICES)
+    rerun = body_of(files, Stage.RERUN)
     frozen = last_of(events, Kind.SELECTION_FROZEN)
-    trial = next(
-        row for row in read_rows(files, TRIALS_FILE) if row["trial_id"] == rerun["selected_trial"]
-    )
+    trials = {row["trial_id"]: row for row in read_rows(files, TRIALS_FILE)}
+    trial = trials[rerun["selected_trial"]]
     return {
         SELECTION_FILE: pretty_json(
             {
@@ -185,7 +208,6 @@ def _about_selection(files: Files, events: Sequence[Event]) -> dict[str, bytes]:
         ),
         LINEAGE_FILE: pretty_json(lineage_document(trial, attempt_rows(events), rerun)),
         RERUN_FILE: pretty_json({key: rerun[key] for key in REPEATED}),
-        SLICES_FILE: pretty_json(slices),
     }
 
 

@@ -8,6 +8,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from parcel_assets.core.approval import who_words
 from parcel_assets.core.packet import (
     KEY_FILE,
     MODEL_FILE,
@@ -47,12 +48,23 @@ def _cell(value: Any) -> str:
     return f"'{words}" if looks_like_formula else words
 
 
-def readme(revision: str, key: bytes) -> bytes:
+def readme(revision: str, key: bytes, *, is_closed: bool = False) -> bytes:
     """Return README.md: how to verify the packet with sha256sum and openssl and nothing of ours."""
+    title, holding = (
+        "Release packet",
+        "what was searched, what was found, who decided, and the model",
+    )
+    only_once = (
+        "the verdict, that the\nholdout was opened exactly once, after the selection, for exactly "
+        f"this `{MODEL_FILE}`."
+    )
+    if is_closed:
+        title, holding = "Record", "what was searched, what was found, and who closed it; no model"
+        only_once = "the verdict, that the\nsearch was closed and the holdout never opened."
     return f"""\
-# Release packet of search revision `{revision}`
+# {title} of search revision `{revision}`
 
-Plain files: what was searched, what was found, who decided, and the model. Open `report.html` in a
+Plain files: {holding}. Open `report.html` in a
 browser; `{VERDICT_FILE}` says the same to a program. Every number on its first page names the file
 and the place it was read from.
 
@@ -79,8 +91,7 @@ learn elsewhere.
 ## What else can be checked
 
 `parcel-assets packet verify FOLDER` does the above and also recomputes, from `ledger.jsonl`: the
-chain of events, the digests of `evidence/*.json`, all trials and attempts, the verdict, that the
-holdout was opened exactly once, after the selection, for exactly this `{MODEL_FILE}`.
+chain of events, the digests of `evidence/*.json`, all trials and attempts, {only_once}
 """.encode()
 
 
@@ -149,7 +160,7 @@ def model_card(files: Files, verdict: Mapping[str, Any], purpose: str) -> bytes:
             "## Quality decision",
             "",
             (
-                f"{decision['outcome']} by {decision['name']} ({decision['role']}, self-declared): "
+                f"{decision['outcome']} by {who_words(decision)}: "
                 f"{decision['reason']} Scope: {decision['scope'] or 'none'}. "
                 f"Expires: {decision['expires_on'] or 'does not apply'}."
             ),

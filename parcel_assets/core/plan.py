@@ -10,11 +10,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from parcel_assets.core.approval import ApproverName, ApproverPlan
 from parcel_assets.core.codec import digest_value
 from parcel_assets.core.slice_plan import (
     PROTECTED_SLICES_MAXIMUM,
     Fraction,
     MinimumSupport,
+    Oversample,
     SlicePlan,
 )
 from parcel_assets.core.space import (
@@ -156,13 +158,6 @@ class SearchPlan(Section):
     equal_configurations: Literal["allow", "redraw"] = "allow"
 
 
-class Oversample(Section):
-    """The rare slice that the knob `rare_oversampling` multiplies in training batches."""
-
-    dimension: str
-    value: str
-
-
 class TrainingPlan(Section):
     """One trial's training: steps, batches, milestones, network."""
 
@@ -260,6 +255,7 @@ class Plan(Section):
     final: FinalPlan
     worker: WorkerPlan = WorkerPlan()
     parent: ParentPlan | None = None
+    approvers: dict[ApproverName, ApproverPlan] = Field(default_factory=dict)  # none: no signature
 
     @model_validator(mode="after")
     def _sound_as_a_whole(self) -> Self:
@@ -351,8 +347,12 @@ class Plan(Section):
         return self.cap_seconds - self.after_search_seconds
 
     def document(self) -> dict[str, Any]:
-        """Return the plan as JSON fields, `ready` left out: it changes no answer."""
-        return self.model_dump(mode="json", exclude={"ready"})
+        """Return the plan as JSON fields, `ready` left out: it changes no answer.
+
+        Without approvers their section is left out too, as in plans from before it was known.
+        """
+        left_out = {"ready"} if self.approvers else {"ready", "approvers"}
+        return self.model_dump(mode="json", exclude=left_out)
 
     @property
     def digest(self) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from parcel_assets.core.approval import SignatureHolds
 from parcel_assets.core.ledger import Event, Kind, Lease
 from parcel_assets.core.ledger_audit import LedgerRecord
 from parcel_assets.core.plan import Plan, PreprocessPlan, SnapshotPlan, TrainingPlan
@@ -482,3 +483,5 @@ class Ports:
     # a packet's other files (relative path -> bytes) -> its report.html; None: no packet is built
     render_report: Callable[[Mapping[str, bytes]], bytes] | None = None
     notify: Callable[[str, Mapping[str, Any]], None] = lambda _kind, _facts: None
+    # public key as a plan lists it, signed bytes, signature -> whether it holds; usually none does
+    signature_holds: SignatureHolds = lambda _key, _data, _signature: False

@@ -129,6 +129,11 @@ def close_decision(events: Sequence[Event]) -> Event | None:
     return _decision(events, "close")
 
 
+def closing_event(events: Sequence[Event]) -> Event | None:
+    """Return what ended the revision without a winner: a decision, or a person's close; or None."""
+    return close_decision(events) or last_of(events, Kind.SEARCH_CLOSED)
+
+
 def accept_decision(events: Sequence[Event], slice_evidence: str | None) -> Event | None:
     """Return the newest decision where it accepts exactly this slice report, or None."""
     event = last_of(events, Kind.DECISION_RECORDED)
@@ -145,6 +150,16 @@ def day_of(at_seconds: float) -> date:
 def require_open_revision(events: Sequence[Event], stage: str, revision: str) -> None:
     """Raise AdmissionError, in the words of the decision, where a person closed the revision."""
     closed = close_decision(events)
+    if closed is None and (ended := last_of(events, Kind.SEARCH_CLOSED)) is not None:
+        raise AdmissionError(
+            f"the search closed for good by a person: {ended.body['words']}",
+            expected="a search that is still open",
+            where=f"{stage} of {revision}",
+            remedy="A closed search stays closed. Plan a new search revision.",
+            gate="budget_exact",
+            gate_stage="trial_batches",
+            hold="closed",
+        )
     if closed is not None:
         raise AdmissionError(
             f"the search closed without a winner by {closed.body['name']} "

@@ -78,6 +78,13 @@ class SlicePlan(Section):
         return DAMAGE_DIMENSION in self.dimensions
 
 
+class Oversample(Section):
+    """The rare slice that the knob `rare_oversampling` multiplies in training batches."""
+
+    dimension: str
+    value: str
+
+
 class SliceRule(SlicePlan):
     """One slice of a plan under its name, with the one value that it is about."""
 

@@ -146,13 +146,14 @@ class Decision(Record):
     """Body of DECISION_RECORDED: a person's documented answer to a held slice gate."""
 
     outcome: Literal["accept", "replace", "close"]
-    name: str  # self-declared; the page says so
+    name: str  # self-declared, unless the plan lists approvers' keys; the page says which
     role: str
     reason: str
     scope: str
     expires_on: str  # ISO date; empty for `close` and `replace`
     slice_evidence: str  # digest of the slice report that was seen
     numbers_seen: dict[str, Any]  # the sentences of the slices in question
+    signature: str = ""  # base64, where the plan lists approvers; see core.approval
 
 
 def trial_id_of(number: int) -> str:

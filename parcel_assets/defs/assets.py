@@ -10,8 +10,10 @@ from collections.abc import Callable
 import dagster as dg
 from pydantic import Field
 
+from parcel_assets.core.approval import who_words
 from parcel_assets.core.ports import Ports
 from parcel_assets.core.stage import Evidence, Stage
+from parcel_assets.defs.metadata import Metadata, describe
 from parcel_assets.defs.metadata_values import plain
 from parcel_assets.defs.partitions import SEARCH_REVISIONS
 from parcel_assets.defs.resources import ParcelAssets
@@ -143,18 +145,34 @@ class QualityDecision(dg.Config):
     """Who decides what about the held slice report, and why."""
 
     outcome: Outcome = Field(
-        description="accept: release with a printed waiver; replace: take the next trial of the "
-        "frozen ranking, once; close: end without a winner"
+        description="accept: use it all the same, with a waiver that everybody can read. "
+        "replace: turn it down and try the next best trial, once. "
+        "close: turn it down and end the search; its record stays"
     )
-    name: str = Field(description="Who decides. Self-declared: this page has no login")
-    role: str = Field(description="In which role, such as `quality owner`")
+    name: str = Field(
+        description="Your name. Nothing here checks it, and every page says so, unless the plan "
+        "lists approvers: then one of these, with a signature"
+    )
+    role: str = Field(description="In which role you decide, such as `quality owner`")
     reason: str = Field(description="Why, in words that an auditor will read years later")
-    scope: str = Field(description="Where the decision holds, such as `belt cameras of two sites`")
-    expires_on: str = Field(
-        description='Until when an accepted slice may be used, such as 2030-12-31; otherwise ""'
-    )
     slice_evidence: str = Field(
-        description="Which slice report you saw: copy `slice_evidence` from its page"
+        description="Which slice report you read: copy `slice_evidence` from the page of "
+        "slice_report. A decision about any other report is refused"
+    )
+    scope: str = Field(
+        default="",
+        description="For accept only, and needed there: where it may be used, such as `belt "
+        "cameras of two sites`",
+    )
+    expires_on: str = Field(
+        default="",
+        description="For accept only, and needed there: the last day on which it counts, such as "
+        "2030-12-31",
+    )
+    signature: str = Field(
+        default="",
+        description="Where the plan lists approvers: what `parcel-assets decide REVISION ... "
+        "--key private.pem --sign-only` printed for exactly these answers",
     )
 
 
@@ -171,14 +189,17 @@ def quality_decision(
 ) -> dg.MaterializeResult[None]:
     """A person's documented answer to a held slice report. No job makes it, and no sensor.
 
-    Refused once the holdout is open, and refused for a slice report other than the one on record.
-    **Next:** after `accept` materialize `final_evaluation`; after `replace` materialize
-    `selected_rerun` and what follows.
+    Read the page of `slice_report` first: what is held, and by how much. Refused once the holdout
+    is open, and for a slice report other than the one on record. **Next:** after `accept`
+    materialize `final_evaluation` and what follows; after `replace` materialize `selected_rerun`
+    and `slice_report`; after `close` nothing: the record of the search is published.
     """
+    revision = context.partition_key
     with refusals_shown():
+        ports = parcel_assets.open()
         recorded = decision.record_decision(
-            context.partition_key,
-            parcel_assets.open(),
+            revision,
+            ports,
             outcome=config.outcome.value,
             name=config.name,
             role=config.role,
@@ -186,18 +207,24 @@ def quality_decision(
             scope=config.scope,
             expires_on=config.expires_on,
             slice_evidence=config.slice_evidence,
+            signature=config.signature,
         )
-    numbers = recorded.decision.numbers_seen
+        published: Metadata = {}
+        if config.outcome == Outcome.close:
+            published = describe(release.build_packet(revision, ports), ports)
+    document = recorded.decision.document()
+    numbers = document.pop("numbers_seen")
     shown = {
-        **recorded.decision.document(),
-        "numbers_seen": " ".join(numbers["slices"]),
-        "missed_per_1000": numbers["missed_per_1000"],
-        "reference_missed_per_1000": numbers["reference_missed_per_1000"],
+        "decided": f"{recorded.decision.outcome}, by {who_words(document)}",
         "consequence": recorded.consequence,
         "next_step": recorded.next_step,
+        "held_slices": " ".join(numbers["slices"]),
+        **document,
+        **{name: value for name, value in numbers.items() if isinstance(value, float)},
     }
+    record = {f"record/{name}": value for name, value in published.items()}
     return dg.MaterializeResult(
-        metadata={name: plain(value) for name, value in shown.items()},
+        metadata={name: plain(value) for name, value in shown.items() if value != ""} | record,
         data_version=dg.DataVersion(recorded.event.digest),
     )
 
@@ -219,7 +246,8 @@ def release_packet(
 ) -> dg.MaterializeResult[None]:
     """Everything a stranger needs to check this search, in one signed folder of plain files.
 
-    Verify it with `parcel-assets packet verify`, or with sha256sum and openssl alone.
+    Verify it with `parcel-assets packet verify`, or with sha256sum and openssl alone. Of a search
+    that a person closed it is the record: all that was found, and no model.
     """
     return run_stage(context, parcel_assets, release.build_packet)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 
+from parcel_assets.core.approval import decide_commands, may_decide
 from parcel_assets.core.codec import digest_value
 from parcel_assets.core.evidence import (
     FinalBody,
@@ -26,6 +27,7 @@ from parcel_assets.core.refusals import admitted_of, refusals_of
 from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.defs.metadata_values import facts, picture, readable, table
 from parcel_assets.defs.plots import cost_curve_md, learning_curves_md, slice_heat_map_md
+from parcel_assets.steps.admission import load_plan
 
 Metadata = dict[str, Any]
 WORST_NAMED = 6  # photos of a slice named in a table
@@ -221,7 +223,9 @@ def _slices(evidence: Evidence, ports: Ports) -> Metadata:
         "protected_passed": body.protected_passed,
     }
     if not body.protected_passed:
-        shown["next_command"] = decide_command(evidence.revision)
+        approvers = load_plan(evidence.revision, ports)[0].approvers
+        shown["next_command"] = decide_commands(evidence.revision, approvers)["accept"]
+        shown["who_may_decide"] = "; ".join(may_decide(approvers))
         shown["slice_evidence"] = digest_value(evidence.document())
     shown["slices"] = table(words)
     shown["heat_map"] = slice_heat_map_md(body.slices)
@@ -251,14 +255,6 @@ def _slices(evidence: Evidence, ports: Ports) -> Metadata:
 def _after_name(one: Mapping[str, Any]) -> str:
     """Return a slice's sentence without the name that stands beside it."""
     return str(one["sentence"]).removeprefix(f"{one['name']}: ")
-
-
-def decide_command(revision: str) -> str:
-    """Return the command that answers a held slice report."""
-    return (
-        f"parcel-assets decide {revision} --outcome accept --name NAME --role ROLE --reason TEXT "
-        "--scope TEXT --expires YYYY-MM-DD"
-    )
 
 
 def _final(evidence: Evidence, _ports: Ports) -> Metadata:

@@ -4,13 +4,14 @@ Every stage opens through `open_stage`: it takes the revision's lease, re-reads 
 every document it relies on, judges the gates before it, and records the new evidence.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from parcel_assets.core.anchor import Anchor, anchors_of, check_anchors
+from parcel_assets.core.approval import approval_fault
 from parcel_assets.core.errors import AdmissionError, LedgerError
 from parcel_assets.core.evidence import PacketBody, SplitBody
 from parcel_assets.core.gates import GATES, Chain, Gate, GateVerdict
@@ -26,7 +27,9 @@ from parcel_assets.core.ledger import (
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.plan_reader import plan_from_fields
 from parcel_assets.core.ports import Ports
+from parcel_assets.core.selection import day_of
 from parcel_assets.core.stage import Evidence, LedgerHead, Record, Stage
+from parcel_assets.core.trial import Decision
 
 
 @dataclass(slots=True)
@@ -75,20 +78,28 @@ def leased(ports: Ports, revision: str, purpose: str) -> Iterator[Lease]:
 
 @contextmanager
 def open_stage(
-    stage: Stage, revision: str, ports: Ports, *, further_inputs: Mapping[str, str] | None = None
+    stage: Stage,
+    revision: str,
+    ports: Ports,
+    *,
+    further_inputs: Mapping[str, str] | None = None,
+    ended: Callable[[Chain], bool] | None = None,
 ) -> Iterator[StageSession]:
     """Admit a stage and hold its lease; `existing` is set where equal inputs already gave evidence.
 
+    Where `ended` says that the chain ends early, what was recorded so far is all that is asked for.
     Raises AdmissionError with the gate's own words where a gate before the stage does not pass.
     """
     with leased(ports, revision, str(stage)) as lease:
         chain = load_chain(revision, ports)
+        if ended is not None and ended(chain):
+            inputs = {str(one): chain.digests[one] for one in stage.earlier if one in chain.digests}
+        else:
+            admit(stage, chain)
+            inputs = {str(one): chain.digests[one] for one in stage.earlier}
         # a process that died between its record and its anchor left this to us
         _leave_anchors(chain.events, ports)
-        admit(stage, chain)
-        inputs = {str(one): chain.digests[one] for one in stage.earlier} | dict(
-            further_inputs or {}
-        )
+        inputs |= dict(further_inputs or {})
         session = StageSession(stage, ports, lease, chain, inputs)
         recorded = chain.evidence.get(stage)
         if recorded is not None and recorded.inputs == inputs:
@@ -135,7 +146,10 @@ def verify_anchors(revision: str, events: Sequence[Event], ports: Ports) -> None
 
 def _observe(chain: Chain, ports: Ports) -> dict[str, Any]:
     """Measure, now, what a gate must not take from a record."""
-    observed: dict[str, Any] = {}
+    observed: dict[str, Any] = {
+        "today": day_of(ports.ledger.now()).isoformat(),
+        "approvals": _approvals(chain, ports),
+    }
     if Stage.SPLIT in chain.evidence:
         split = SplitBody.model_validate(chain.evidence[Stage.SPLIT].body)
         assignment = ports.store.get_document(split.assignment_document)
@@ -157,6 +171,38 @@ def _observe(chain: Chain, ports: Ports) -> dict[str, Any]:
             folder, packet.packet_digest, ports.signer.public_key()
         )
     return observed
+
+
+def _approvals(chain: Chain, ports: Ports) -> dict[str, str | None]:
+    """Return, by decision's event, why the plan's approvers did not make it, or None."""
+    found: dict[str, str | None] = {}
+    for event in chain.events:
+        if event.kind == Kind.DECISION_RECORDED and chain.plan.approvers:
+            fault = approval_fault(
+                chain.plan.approvers,
+                chain.revision,
+                chain.plan_digest,
+                Decision.model_validate(dict(event.body)),
+                ports.signature_holds,
+            )
+            found[event.digest] = None if fault is None else f"{fault[0]}; expected {fault[1]}"
+    return found
+
+
+def require_sound_decisions(stage: Stage, chain: Chain) -> None:
+    """Raise AdmissionError where a decision that counts was not made by the plan's approvers."""
+    fault = chain.unsound_decision
+    if fault is not None:
+        raise AdmissionError(
+            fault,
+            expected="decisions that the plan's approvers signed",
+            where=f"{stage} of {chain.revision}",
+            remedy="Somebody wrote it into the ledger without their key. Find out who, and let an "
+            "approver decide.",
+            gate="protected_slices",
+            gate_stage=str(Stage.SLICES),
+            hold=None,
+        )
 
 
 def admit(stage: Stage, chain: Chain) -> None:

@@ -6,8 +6,8 @@ refused for evidence that has since changed, once the holdout is open, and for a
 
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
 
+from parcel_assets.core.approval import approval_fault, approver_fault, signed_bytes
 from parcel_assets.core.chain import Chain
 from parcel_assets.core.disposition import HOLD_SLICE_QUALITY
 from parcel_assets.core.errors import AdmissionError, DecisionError
@@ -22,6 +22,7 @@ from parcel_assets.core.selection import (
 from parcel_assets.core.stage import Stage
 from parcel_assets.core.trial import Decision
 from parcel_assets.steps.admission import admit, leased, load_chain
+from parcel_assets.steps.decision_numbers import numbers_seen
 
 REASON_CHARACTERS_MINIMUM = 10
 OUTCOMES = ("accept", "replace", "close")
@@ -37,6 +38,24 @@ class RecordedDecision:
     next_step: str
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a person answers to a held slice report, and who they say they are.
+
+    `expires_on` is an ISO date, the last day on which an acceptance counts. `slice_evidence` is the
+    digest of the report that was seen; by default the current one. `signature` is base64 text.
+    """
+
+    outcome: str
+    name: str
+    role: str
+    reason: str
+    scope: str = ""
+    expires_on: str = ""
+    slice_evidence: str | None = None
+    signature: str = ""
+
+
 def record_decision(
     revision: str,
     ports: Ports,
@@ -48,65 +67,68 @@ def record_decision(
     scope: str = "",
     expires_on: str = "",
     slice_evidence: str | None = None,
+    signature: str = "",
 ) -> RecordedDecision:
     """Append the decision to the ledger; raises DecisionError where it may not be made.
 
-    `slice_evidence` is the digest of the slice report that was seen; by default the current one.
-    `expires_on` is an ISO date, the last day on which an acceptance counts.
+    Where the plan lists approvers, that is so without the signature of one of them. See `Answer`.
     """
+    answer = Answer(outcome, name, role, reason, scope, expires_on, slice_evidence, signature)
     with leased(ports, revision, "quality_decision") as lease:
         chain = load_chain(revision, ports)
-        today = day_of(ports.ledger.now())
-        _require_words(revision, outcome, name=name, role=role, reason=reason)
-        if outcome == "accept":
-            _require_bounds(revision, scope, expires_on, today)
-        _require_shut_holdout(chain)
-        _require_undecided(chain, outcome)
-        _require_current(chain, slice_evidence)
-        _require_slice_hold(chain)
-        numbers = numbers_seen(chain)
-        decision = Decision(
-            outcome=outcome,
-            name=name.strip(),
-            role=role.strip(),
-            reason=reason.strip(),
-            scope=scope.strip() if outcome == "accept" else "",
-            expires_on=expires_on if outcome == "accept" else "",
-            slice_evidence=chain.digests[Stage.SLICES],
-            numbers_seen=numbers,
+        decision = _decision(chain, ports, answer)
+        fault = approval_fault(
+            chain.plan.approvers, revision, chain.plan_digest, decision, ports.signature_holds
         )
+        if fault is not None:
+            raise _refused(revision, *fault, _how_to_sign(revision))
         (event,) = ports.ledger.append(lease, [(Kind.DECISION_RECORDED, decision.document())])
     return RecordedDecision(
-        decision, event, str(numbers["consequence"]), _next_step(outcome, chain)
+        decision,
+        event,
+        str(decision.numbers_seen["consequence"]),
+        _next_step(answer.outcome, chain),
     )
 
 
-def numbers_seen(chain: Chain) -> dict[str, Any]:
-    """Return the held slices' sentences and what a release means in missed photos."""
-    held = [row for row in chain.slices.slices if row["role"] == "protected" and not row["passed"]]
-    candidate, reference = chain.rerun.validation, chain.rerun.reference_validation
-    ours, theirs = (1000 * one["missed"] / one["photos"] for one in (candidate, reference))
-    whole = (
-        f"Of 1,000 photos the candidate lets {ours:.1f} damaged ones pass unreviewed "
-        f"(the reference {theirs:.1f})."
+def bytes_to_sign(revision: str, ports: Ports, answer: Answer) -> bytes:
+    """Return what an approver signs for this answer; raises DecisionError where it may not be."""
+    chain = load_chain(revision, ports)
+    return signed_bytes(revision, chain.plan_digest, _decision(chain, ports, answer))
+
+
+def _decision(chain: Chain, ports: Ports, answer: Answer) -> Decision:
+    """Return the decision that an answer makes; raises DecisionError where it may not be made."""
+    revision, outcome = chain.revision, answer.outcome
+    name, role = answer.name.strip(), answer.role.strip()
+    _require_words(revision, outcome, name=name, role=role, reason=answer.reason)
+    fault = approver_fault(chain.plan.approvers, name, role)
+    if fault is not None:
+        raise _refused(revision, *fault, "Let one of them decide, in their role.")
+    if outcome == "accept":
+        today = day_of(ports.ledger.now())
+        _require_bounds(revision, answer.scope, answer.expires_on, today)
+    _require_shut_holdout(chain)
+    _require_undecided(chain, outcome)
+    _require_current(chain, answer.slice_evidence)
+    _require_slice_hold(chain)
+    return Decision(
+        outcome=outcome,
+        name=name,
+        role=role,
+        reason=answer.reason.strip(),
+        scope=answer.scope.strip() if outcome == "accept" else "",
+        expires_on=answer.expires_on if outcome == "accept" else "",
+        slice_evidence=chain.digests[Stage.SLICES],
+        numbers_seen=numbers_seen(chain, ports),
+        signature=answer.signature.strip(),
     )
-    return {
-        "slices": [str(row["sentence"]) for row in held],
-        "missed_per_1000": round(ours, 3),
-        "reference_missed_per_1000": round(theirs, 3),
-        "consequence": " ".join([whole, *(_slice_consequence(row) for row in held)]),
-    }
 
 
-def _slice_consequence(row: dict[str, Any]) -> str:
-    """Return how many more or fewer of 1,000 damaged photos of the slice are missed."""
-    if row["measure"] != "miss_rate" or row["candidate"] is None or row["reference"] is None:
-        return f"{row['name']}: judged on cost; see its sentence."
-    ours, theirs = 10 * row["candidate"], 10 * row["reference"]
-    change = "more" if ours >= theirs else "fewer"
+def _how_to_sign(revision: str) -> str:
     return (
-        f"Of 1,000 damaged photos in {row['name']} it misses {ours:.0f} "
-        f"(the reference {theirs:.0f}): {abs(ours - theirs):.0f} {change}."
+        f"Sign it: `parcel-assets decide {revision} … --key private.pem`; for Dagster's form, the "
+        "same with --sign-only prints the signature."
     )
 
 
@@ -195,7 +217,8 @@ def _require_undecided(chain: Chain, outcome: str) -> None:
             chain.revision,
             "a replacement that is not carried out yet",
             "the next candidate's slice report",
-            "Materialize selected_rerun and slice_report first.",
+            f"`parcel-assets run {chain.revision}`, or materialize selected_rerun and "
+            "slice_report.",
         )
 
 
@@ -245,7 +268,7 @@ def _next_step(outcome: str, chain: Chain) -> str:
     if outcome == "accept":
         return "Next: materialize final_evaluation."
     if outcome == "close":
-        return "The search is closed without a winner; its record stays in the ledger."
+        return "The search is closed without a winner; its record is published like a packet."
     (first,) = frozen_selections(chain.events)
     return (
         f"Next: materialize selected_rerun and slice_report; they take {first.behind[0]}, the next "

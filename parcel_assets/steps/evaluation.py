@@ -6,11 +6,10 @@ the vault, judging to core.final.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import date
 from typing import Any
 
 from parcel_assets.core.chain import Chain
-from parcel_assets.core.errors import DecisionError, HoldoutError
+from parcel_assets.core.errors import HoldoutError
 from parcel_assets.core.evidence import FinalBody
 from parcel_assets.core.final import FinalRequest, require_same_request
 from parcel_assets.core.ledger import Event, Kind, last_of
@@ -18,7 +17,6 @@ from parcel_assets.core.ports import Ports
 from parcel_assets.core.search_charges import final_charge
 from parcel_assets.core.selection import (
     accept_decision,
-    day_of,
     freeze_event,
     require_open_revision,
 )
@@ -30,8 +28,8 @@ from parcel_assets.steps.dispatch_repair import require_lineages
 def evaluate_final(revision: str, ports: Ports) -> Evidence:
     """Record the final result, opening the holdout only if this revision has never opened it.
 
-    Raises AdmissionError where a gate before it does not pass, DecisionError where the acceptance
-    it rests on has expired, HoldoutError where the holdout was opened for anything else.
+    Raises AdmissionError where a gate before it does not pass, one whose acceptance has expired
+    among them, HoldoutError where the holdout was opened for anything else.
     """
     events = ports.ledger.events(revision)
     require_open_revision(events, Stage.FINAL, revision)
@@ -47,7 +45,6 @@ def evaluate_final(revision: str, ports: Ports) -> Evidence:
             request = final_request(chain, ports)
             if opened is None:
                 require_lineages(session)
-                _require_valid(accepted, ports, revision)
                 ports.vault.require_key()
                 opened = _open(session, request)
             else:
@@ -180,20 +177,6 @@ def _identity(request: FinalRequest) -> dict[str, Any]:
         "freeze_event": request.freeze_event,
         "request_digest": request.digest,
     }
-
-
-def _require_valid(accepted: Event | None, ports: Ports, revision: str) -> None:
-    """Refuse to open on an acceptance whose last day has passed."""
-    if accepted is None:
-        return
-    expires_on = date.fromisoformat(str(accepted.body["expires_on"]))
-    if expires_on < day_of(ports.ledger.now()):
-        raise DecisionError(
-            f"an acceptance that expired on {expires_on.isoformat()}",
-            expected="one that still counts when the holdout opens",
-            where=f"final evaluation of {revision}",
-            remedy="Decide again: materialize quality_decision, or `parcel-assets decide`.",
-        )
 
 
 def _newest_slice_report(events: Sequence[Event]) -> str | None:

@@ -5,6 +5,7 @@ signing and drawing are left to ports. Nothing is published here.
 """
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ from parcel_assets.core.packet import (
     VERDICT_FILE,
     evidence_file,
     pretty_json,
-    verdict_document,
 )
+from parcel_assets.core.packet_closed import closed_verdict
 from parcel_assets.core.packet_files import (
     SCORE_COLUMNS,
     derived_files,
@@ -40,12 +41,14 @@ from parcel_assets.core.packet_files import (
     ledger_lines,
     pictures_of,
 )
+from parcel_assets.core.packet_page import verdict_document
 from parcel_assets.core.packet_text import croissant, csv_table, model_card, readme
 from parcel_assets.core.ports import Scores
+from parcel_assets.core.search import fold_search
 from parcel_assets.core.serving import serving_estimate
 from parcel_assets.core.stage import Stage
 from parcel_assets.core.statistics import Costs
-from parcel_assets.core.table import unpack_scores
+from parcel_assets.core.table import table_rows, unpack_scores
 from parcel_assets.core.thresholds import cost_curve
 from parcel_assets.steps.admission import StageSession
 
@@ -59,42 +62,80 @@ Contents = dict[str, bytes]
 
 def packet_contents(session: StageSession) -> Contents:
     """Return all files of the packet, signature included."""
-    chain, ports = session.chain, session.ports
-    if ports.render_report is None:
-        raise SettingError(
-            "no report renderer",
-            expected="a renderer among the ports",
-            where=f"{Stage.PACKET} of {chain.revision}",
-            remedy="Open the ports with `wiring.open_ports`.",
-        )
-    files = _primary(session)
+    chain, store = session.chain, session.ports.store
+    files = _records(session, Stage.PACKET.earlier)
+    files |= {
+        TRIALS_FILE: json_lines(store.get_document(chain.table.table_document)),
+        MODEL_FILE: store.get(chain.rerun.model),
+        **_data_files(session),
+        **_validation_files(session),
+        **_measured(session),
+    }
     files |= derived_files(files)
     verdict = verdict_document(files)
     files[VERDICT_FILE] = pretty_json(verdict)
     files["model_card.md"] = model_card(files, verdict, chain.plan.purpose)
-    files["README.md"] = readme(chain.revision, files[KEY_FILE])
+    return _signed(session, files)
+
+
+def closed_contents(session: StageSession) -> Contents:
+    """Return all files of the record of a search that a person closed, as far as it came."""
+    chain = session.chain
+    stages = current_stages(chain)
+    files = _records(session, stages)
+    rows = table_rows(chain.plan, fold_search(chain.plan, chain.events))
+    files[TRIALS_FILE] = json_lines([row.document() for row in rows])
+    if Stage.SPLIT in stages:
+        files |= _data_files(session)
+    if Stage.RERUN in stages:
+        files |= _validation_files(session)
+    files |= derived_files(files)
+    files[VERDICT_FILE] = pretty_json(closed_verdict(files))
+    return _signed(session, files)
+
+
+def current_stages(chain: Chain) -> tuple[Stage, ...]:
+    """Return the stages before the packet whose evidence is there and made from what is there."""
+    found: list[Stage] = []
+    for stage in Stage.PACKET.earlier:
+        evidence = chain.evidence.get(stage)
+        if evidence is None or any(
+            evidence.inputs.get(str(one)) != chain.digests.get(one) for one in stage.earlier
+        ):
+            break
+        found.append(stage)
+    return tuple(found)
+
+
+def _signed(session: StageSession, files: Contents) -> Contents:
+    """Return the files with their words, their list and its signature."""
+    ports = session.ports
+    if ports.render_report is None:
+        raise SettingError(
+            "no report renderer",
+            expected="a renderer among the ports",
+            where=f"{Stage.PACKET} of {session.chain.revision}",
+            remedy="Open the ports with `wiring.open_ports`.",
+        )
+    is_closed = MODEL_FILE not in files
+    files["README.md"] = readme(session.chain.revision, files[KEY_FILE], is_closed=is_closed)
     files[REPORT_FILE] = ports.render_report(files)
     files[SUMS_FILE] = digest_list(files)
     files[SIGNATURE_FILE] = ports.signer.sign(files[SUMS_FILE])
     return files
 
 
-def _primary(session: StageSession) -> Contents:
-    """Return the files that follow from no other file: records, measurements, the model."""
+def _records(session: StageSession, stages: Sequence[Stage]) -> Contents:
+    """Return plan, ledger, key, receipts, and the stages' evidence with its pictures."""
     chain, store = session.chain, session.ports.store
-    events = session.ports.ledger.events(chain.revision)
-    rows = store.get_document(chain.table.table_document)
-    files = {evidence_file(one): store.get(chain.digests[one]) for one in Stage.PACKET.earlier}
+    files = {evidence_file(one): store.get(chain.digests[one]) for one in stages}
     files |= {
         PLAN_FILE: pretty_json(chain.plan.document()),
-        LEDGER_FILE: ledger_lines(events),
-        TRIALS_FILE: json_lines(rows),
-        MODEL_FILE: store.get(chain.rerun.model),
+        LEDGER_FILE: ledger_lines(session.ports.ledger.events(chain.revision)),
         KEY_FILE: session.ports.signer.public_key(),
-        RECEIPTS_FILE: pretty_json(chain.observed["receipts"]),
+        RECEIPTS_FILE: pretty_json(chain.observed.get("receipts", [])),
     }
-    files |= {name: store.get(digest) for name, digest in pictures_of(files).items()}
-    return files | _data_files(session) | _validation_files(session) | _measured(session)
+    return files | {name: store.get(digest) for name, digest in pictures_of(files).items()}
 
 
 def _data_files(session: StageSession) -> Contents:

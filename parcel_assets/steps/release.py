@@ -22,6 +22,7 @@ from parcel_assets.core.errors import PacketError, RegistryError, StorageError
 from parcel_assets.core.evidence import PacketBody, RegistryBody
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.packet import (
+    CLOSED,
     DECISION_FILE,
     SIGNATURE_FILE,
     USABLE,
@@ -29,9 +30,15 @@ from parcel_assets.core.packet import (
     pretty_json,
 )
 from parcel_assets.core.ports import Ports
+from parcel_assets.core.selection import closing_event, require_open_revision
 from parcel_assets.core.stage import Evidence, Stage
-from parcel_assets.steps.admission import StageSession, open_stage
-from parcel_assets.steps.packing import Contents, packet_contents
+from parcel_assets.steps.admission import StageSession, open_stage, require_sound_decisions
+from parcel_assets.steps.packing import (
+    Contents,
+    closed_contents,
+    current_stages,
+    packet_contents,
+)
 
 CURRENT_FILE = "CURRENT"
 
@@ -51,12 +58,19 @@ class _Standing:
 def build_packet(revision: str, ports: Ports) -> Evidence:
     """Publish the packet of a revision below `ports.packets`, and record its digest.
 
-    A standing packet of the same evidence is kept; one of older evidence is moved aside under
-    another name. Raises PacketError, changing nothing, where the standing one is damaged or the
-    fresh one does not verify.
+    Of a search that a person closed it is the record: no model, and nothing is asked for that the
+    search did not reach. A standing packet of the same evidence is kept; one of older evidence is
+    moved aside under another name. Raises PacketError, changing nothing, where the standing one is
+    damaged or the fresh one does not verify.
     """
-    with open_stage(Stage.PACKET, revision, ports) as session:
+    closing = closing_event(ports.ledger.events(revision))
+    further = {} if closing is None else {"closing": closing.digest}
+    with open_stage(
+        Stage.PACKET, revision, ports, further_inputs=further, ended=lambda _: closing is not None
+    ) as session:
         folder, existing = ports.packets / revision, session.existing
+        if closing is not None:
+            require_sound_decisions(Stage.PACKET, session.chain)
         standing = _look_at(folder, ports)
         if standing is not None:
             _require_sound(standing, folder)
@@ -64,7 +78,8 @@ def build_packet(revision: str, ports: Ports) -> Evidence:
                 return existing
         # a crash between rename and record leaves a packet of this very evidence: it is taken
         if standing is None or not _tells(standing, session.chain):
-            standing = _publish(folder, packet_contents(session), standing, ports)
+            contents = packet_contents if closing is None else closed_contents
+            standing = _publish(folder, contents(session), standing, ports)
         return _record(session, folder, standing)
 
 
@@ -103,8 +118,14 @@ def _tells(standing: _Standing, chain: Chain) -> bool:
     """Say whether a standing packet is sound and of the chain's present evidence."""
     if standing.verdict is None:
         return False
-    evidence = standing.verdict["evidence"]
-    return all(evidence.get(str(one)) == chain.digests[one] for one in Stage.PACKET.earlier)
+    if closing_event(chain.events) is None:
+        stages = tuple(Stage.PACKET.earlier)
+    elif standing.verdict["verdict"] == CLOSED:
+        stages = current_stages(chain)
+    else:
+        return False
+    told: Mapping[str, str] = standing.verdict["evidence"]
+    return told == {str(one): chain.digests[one] for one in stages}
 
 
 def _require_sound(standing: _Standing, folder: Path) -> None:
@@ -187,9 +208,11 @@ def _point_to(session: StageSession, body: PacketBody) -> None:
 def register_model(revision: str, ports: Ports) -> Evidence:
     """Register the packet's model under the archive's name; the same packet gives the same entry.
 
-    Raises AdmissionError where a data, performance or slice gate does not pass (R1), RegistryError
-    where the acceptance that it rests on has run out.
+    A search that a person closed has no model to register. Raises AdmissionError where a data,
+    performance or slice gate does not pass (R1), RegistryError where the acceptance that it rests
+    on has run out.
     """
+    require_open_revision(ports.ledger.events(revision), Stage.REGISTRY, revision)
     with open_stage(Stage.REGISTRY, revision, ports) as session:
         if session.existing is not None:
             return session.existing

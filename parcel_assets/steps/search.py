@@ -23,6 +23,7 @@ from parcel_assets.core.search_batches import (
 )
 from parcel_assets.core.search_charges import Room, room_for
 from parcel_assets.core.search_rules import end_reason, next_trial
+from parcel_assets.core.selection import close_decision
 from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.core.trial import Batch
 from parcel_assets.steps.admission import leased, load_chain, open_stage
@@ -81,7 +82,8 @@ def close_search(revision: str, ports: Ports, *, reason: str) -> None:
     with leased(ports, revision, "close") as lease:
         chain = load_chain(revision, ports)
         state = fold_search(chain.plan, chain.events)
-        if state.closed is None:
+        # what a decision has closed stays closed in its words
+        if state.closed is None and close_decision(chain.events) is None:
             if Stage.SPLIT in chain.evidence:
                 desk = Desk(chain.plan, chain.plan_digest, lease, ports, chain.split)
                 settle_leftovers(desk, "the search was closed")

@@ -38,7 +38,7 @@ from parcel_assets.core.split import part_data
 from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.core.table import table_digest, table_rows, unpack_scores
 from parcel_assets.core.trial import TrialRow
-from parcel_assets.steps.admission import StageSession, open_stage
+from parcel_assets.steps.admission import StageSession, open_stage, require_sound_decisions
 from parcel_assets.steps.dispatch import Job, JobResult, run_jobs
 from parcel_assets.steps.dispatch_repair import require_lineages
 
@@ -63,6 +63,7 @@ def rerun_selected(revision: str, ports: Ports) -> Evidence:
             return session.existing
         chain = session.chain
         require_open_revision(chain.events, Stage.RERUN, revision)
+        require_sound_decisions(Stage.RERUN, chain)
         require_lineages(session)
         state = fold_search(chain.plan, chain.events)
         rows = table_rows(chain.plan, state)

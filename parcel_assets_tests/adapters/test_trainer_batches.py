@@ -17,8 +17,9 @@ from parcel_assets.adapters.trainer_batches import (
     side_of,
 )
 from parcel_assets.core.errors import TrainingError
-from parcel_assets.core.plan import Oversample, PreprocessPlan
+from parcel_assets.core.plan import PreprocessPlan
 from parcel_assets.core.ports import TrainingTask
+from parcel_assets.core.slice_plan import Oversample
 from parcel_assets_tests.adapters.training_helpers import DATA, PREPROCESS, task
 
 PHOTOS = len(DATA.train.damaged)

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from parcel_assets.core.plan import Oversample, PreprocessPlan, TrainingPlan
+from parcel_assets.core.plan import PreprocessPlan, TrainingPlan
 from parcel_assets.core.ports import PartData, Scores, TrainingData, TrainingTask
+from parcel_assets.core.slice_plan import Oversample
 
 STEPS = 12
 MILESTONES = (3, 7, 12)

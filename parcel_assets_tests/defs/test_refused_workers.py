@@ -94,7 +94,7 @@ def test_a_search_that_others_finish_shows_it_in_its_metadata_and_lineage_check(
     metadata = describe(evidence, ports)
     (row,) = metadata["workers_refused"].records
     assert (row.data["workers"], row.data["field"]) == (2, "archive")
-    assert metadata["workers_admitted"] == 2
+    assert metadata["workers_admitted"] in {1, 2}  # the quicker may do all there is to do
     facts = lineage_verified(load_chain(REVISION, ports)).facts
-    assert facts["workers_admitted"] == 2
+    assert facts["workers_admitted"] == metadata["workers_admitted"]
     assert "refused for archive" in facts["workers_refused"][0]

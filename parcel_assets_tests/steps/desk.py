@@ -262,7 +262,8 @@ def make_desk(
     with leased(ports, revision, "desk") as lease:
         entry = {"plan": plan.document(), "plan_digest": plan.digest}
         ports.ledger.append(lease, [(Kind.PLAN_FROZEN, entry)])
-        desk.record(lease, Stage.SNAPSHOT, snapshot_body(drawn["train"][0]))
+        sheet = ports.store.put(b"PNG of drawn photos", ".png")
+        desk.record(lease, Stage.SNAPSHOT, snapshot_body(drawn["train"][0], sheet))
         desk.record(lease, Stage.SPLIT, split_body(desk, lease, drawn))
         entries = search_events(desk)
         claim_prefixes(ports.store, lease.revision, entries)
@@ -343,7 +344,7 @@ def threshold_and_cost(plan: Plan, part: PartData, scores: Scores) -> tuple[floa
     return threshold, estimate_cost(review, part.damaged, part.shipments, costs).cost_per_1000
 
 
-def snapshot_body(rows: list[dict[str, Any]]) -> SnapshotBody:
+def snapshot_body(rows: list[dict[str, Any]], sheet: str = "00" * 32) -> SnapshotBody:
     return SnapshotBody(
         archive="test-parcels",
         snapshot_digest=PIN,
@@ -354,7 +355,7 @@ def snapshot_body(rows: list[dict[str, Any]]) -> SnapshotBody:
         damaged_photos=sum(row["damaged"] for row in rows),
         bad_rows=(),
         counts={},
-        contact_sheet="00" * 32,
+        contact_sheet=sheet,
         decode_version="1",
     )
 
@@ -397,7 +398,7 @@ def split_body(
         holdout_digest=holdout_digest(keys),
         holdout_commitment=sealed.commitment,
         holdout_ciphertext=sealed.ciphertext_digest,
-        contact_sheet="00" * 32,
+        contact_sheet=ports.store.put(b"PNG of drawn photos", ".png"),
     )
 
 

@@ -116,7 +116,7 @@ class TestAdmission:
         ledger = desk.ports.ledger
         assert isinstance(ledger, FakeLedger)
         ledger.clock_seconds += 3 * DAY_SECONDS
-        with pytest.raises(DecisionError, match="expired on 1970-01-02"):
+        with pytest.raises(AdmissionError, match="expired on 1970-01-02"):
             evaluate_final(REVISION, desk.ports)
         assert not vault_of(desk).receipts
 

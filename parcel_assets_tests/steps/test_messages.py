@@ -298,7 +298,7 @@ def test_photos_changed_in_place_while_they_are_trained_on_are_noticed(tmp_path:
     assert refused.value.facts["field"] == "train_pixels"
     (first, *_) = refusals_of(world.ledger.events(REVISION))
     assert "changed after it was admitted" in first.cause
-    (attempt,) = world.state().attempts.values()
+    *_, attempt = world.state().attempts.values()  # a trial may have ended before the change
     assert attempt.state == AttemptState.EXPIRED
     assert not attempt.used_up
 

@@ -1,0 +1,94 @@
+"""What a packet's decisions must hold to: who made them, how long they counted, what a close left.
+
+Asked of a packet's own ledger by whoever verifies it; checking a signature is left to the caller.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import date
+
+from parcel_assets.core.approval import SignatureHolds, approval_fault
+from parcel_assets.core.codec import digest_bytes
+from parcel_assets.core.ledger import Event, Kind, last_of
+from parcel_assets.core.packet import (
+    CLOSING_FILE,
+    DECISION_FILE,
+    KEY_FILE,
+    LEDGER_FILE,
+    PLAN_FILE,
+    RECEIPTS_FILE,
+    REPORT_FILE,
+    TRIALS_FILE,
+    VERDICT_FILE,
+    Fault,
+    Files,
+    body_of,
+    evidence_file,
+    read_json,
+)
+from parcel_assets.core.packet_files import read_events
+from parcel_assets.core.plan_reader import plan_from_fields
+from parcel_assets.core.selection import accept_decision, closing_event, day_of
+from parcel_assets.core.stage import Stage
+from parcel_assets.core.trial import Decision
+
+# what the record of a closed search must hold, and must not: nothing of it may be used
+REQUIRED_CLOSED = (
+    VERDICT_FILE,
+    PLAN_FILE,
+    LEDGER_FILE,
+    TRIALS_FILE,
+    RECEIPTS_FILE,
+    CLOSING_FILE,
+    REPORT_FILE,
+    KEY_FILE,
+    "README.md",
+)
+RELEASING = "model/"
+
+
+def approval_faults(files: Files, holds: SignatureHolds) -> list[Fault]:
+    """Return the decisions that the plan's approvers did not make; of a packet that is sound."""
+    plan = plan_from_fields(read_json(files, PLAN_FILE), where=PLAN_FILE)
+    faults = []
+    for event in read_events(files):
+        if event.kind == Kind.DECISION_RECORDED:
+            try:
+                decision = Decision.model_validate(dict(event.body))
+            except ValueError:
+                faults.append(Fault(LEDGER_FILE, f"event {event.sequence} is no decision"))
+                continue
+            found = approval_fault(plan.approvers, event.revision, plan.digest, decision, holds)
+            if found is not None:
+                where = f"holds (event {event.sequence})"
+                faults.append(Fault(LEDGER_FILE, f"{where} {found[0]}; expected {found[1]}"))
+    return faults
+
+
+def closing_faults(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
+    """Yield what a closed search must not have: an opening, a receipt, a final result, a model."""
+    if closing_event(events) is None:
+        yield Fault(LEDGER_FILE, "holds no closing of the search")
+    if last_of(events, Kind.HOLDOUT_OPENED) is not None or read_json(files, RECEIPTS_FILE):
+        yield Fault(LEDGER_FILE, "opened the holdout; a closed search leaves it shut")
+    for path in files:
+        if path.startswith(RELEASING) or path == evidence_file(Stage.FINAL):
+            yield Fault(path, "has no place in the record of a closed search")
+
+
+def acceptance_faults(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
+    """Yield an acceptance that had run out when the holdout was opened on it."""
+    opening = last_of(events, Kind.HOLDOUT_OPENED)
+    seen = digest_bytes(files[evidence_file(Stage.SLICES)])
+    accepted = accept_decision(events, seen)
+    slices = body_of(files, Stage.SLICES)
+    if slices["protected_passed"] is True or opening is None:
+        return
+    if accepted is None:
+        yield Fault(LEDGER_FILE, "opens the holdout on a held slice that nobody accepted")
+        return
+    day = day_of(opening.at_seconds)
+    if date.fromisoformat(str(accepted.body["expires_on"])) < day:
+        yield Fault(
+            DECISION_FILE,
+            f"expired on {accepted.body['expires_on']}, before the opening of {day.isoformat()}",
+        )
