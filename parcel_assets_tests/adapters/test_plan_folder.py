@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from parcel_assets.adapters import plan_folder
 from parcel_assets.adapters.plan_folder import (
     find_plan,
     list_plans,
@@ -124,3 +125,11 @@ def test_a_file_name_that_is_no_revision_is_refused(plan_path: Path) -> None:
     bad = plan_path.rename(plan_path.with_name("Parcels A.toml"))
     with pytest.raises(PlanError, match="search revision"):
         read_plan_file(bad)
+
+
+@pytest.mark.parametrize("odd", ["\u2028", "\x85"])
+def test_lines_are_what_toml_calls_lines(tmp_path: Path, odd: str) -> None:
+    text = f'[snapshot]\nlocation = "a" # see{odd}digest = "old"\ndigest = ""\n'
+    (tmp_path / "odd.toml").write_text(text, encoding="utf-8")
+    plan_folder.write_copy(tmp_path / "odd.toml", tmp_path / "copy.toml", {"digest": "new"})
+    assert (tmp_path / "copy.toml").read_text("utf-8") == text.replace('""', '"new"')
