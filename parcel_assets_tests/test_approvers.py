@@ -219,10 +219,27 @@ class TestRefused:
         replayed = Decision.model_validate(dict(event.body)).model_copy(
             update={"slice_evidence": "0" * 64}
         )
-        data = signed_bytes(REVISION, desk.plan.digest, replayed)
+        data = signed_bytes(REVISION, desk.plan.digest, replayed, after="")
         assert not signature_holds(key[1], data, base64.b64decode(replayed.signature))
-        other = signed_bytes("another", desk.plan.digest, Decision.model_validate(dict(event.body)))
+        decision = Decision.model_validate(dict(event.body))
+        other = signed_bytes("another", desk.plan.digest, decision, after="")
         assert not signature_holds(key[1], other, base64.b64decode(replayed.signature))
+
+    def test_an_older_acceptance_is_not_brought_back_by_its_signature(
+        self, desk: Desk, key: tuple[Path, str]
+    ) -> None:
+        wide = answer_of("accept", scope="all belts")
+        signed = signature(desk, key[0], scope="all belts")
+        record_decision(REVISION, desk.ports, **wide, signature=signed)
+        narrow = signature(desk, key[0], scope="belt 9")
+        record_decision(REVISION, desk.ports, **answer_of("accept"), signature=narrow)
+        with pytest.raises(DecisionError, match="does not hold"):
+            record_decision(REVISION, desk.ports, **wide, signature=signed)
+        # nor by whoever writes to the ledger
+        first = desk.events(Kind.DECISION_RECORDED)[0]
+        with leased(desk.ports, REVISION, "an insider") as lease:
+            desk.ports.ledger.append(lease, [(Kind.DECISION_RECORDED, dict(first.body))])
+        assert not load_chain(REVISION, desk.ports).accepted
 
 
 @pytest.mark.parametrize("outcome", ["accept", "replace", "close"])
@@ -263,3 +280,28 @@ def test_a_packet_whose_decision_nobody_signed_does_not_verify(
     (fault,) = desk.ports.verify_packet(folder, None, None)["faults"]
     assert fault.startswith("ledger.jsonl: holds")
     assert "does not hold" in fault
+
+
+@pytest.mark.parametrize("text", [" quality owner ", "  ", "quality\u202eowner"])
+def test_a_role_that_nobody_can_type_is_refused_when_the_plan_is_read(
+    tmp_path: Path, text: str
+) -> None:
+    with pytest.raises(PlanError, match=r"approvers\.Ada Example\.role"):
+        listing(key_pair(tmp_path)[1], role=text)
+
+
+def test_a_mistyped_curve_point_is_refused_when_the_plan_is_read(tmp_path: Path) -> None:
+    der = bytearray(base64.b64decode(base64_of(key_pair(tmp_path, "ECDSA P-256")[1])))
+    der[-1] ^= 1
+    with pytest.raises(PlanError, match="no point of P-256"):
+        listing(base64.b64encode(der).decode())
+
+
+def test_without_approvers_no_page_says_that_a_key_vouches_for_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = held_desk(tmp_path, monkeypatch)
+    decide = at_the_command_line(desk, monkeypatch)
+    with pytest.raises(RefusedError, match="lists no approvers"):
+        decide("accept", key=str(key_pair(tmp_path)[0]))
+    assert not desk.events(Kind.DECISION_RECORDED)

@@ -10,7 +10,7 @@ import pytest
 
 from parcel_assets import cli_decide
 from parcel_assets.adapters.packet_folder import verify_packet
-from parcel_assets.core.errors import AdmissionError
+from parcel_assets.core.errors import AdmissionError, LedgerError
 from parcel_assets.core.ledger import Event, Kind, chain_event
 from parcel_assets.core.packet import LEDGER_FILE, RECEIPTS_FILE, TRIALS_FILE, VERDICT_FILE
 from parcel_assets.core.packet_files import digest_list, ledger_lines
@@ -18,7 +18,9 @@ from parcel_assets.core.packet_rows import event_of_row
 from parcel_assets.core.standing import standing_of
 from parcel_assets.steps.admission import load_chain
 from parcel_assets.steps.decision import record_decision
+from parcel_assets.steps.evaluation import evaluate_final
 from parcel_assets.steps.release import build_packet, register_model
+from parcel_assets.steps.search import close_search
 from parcel_assets_tests.held import answer_of, command, held_desk
 from parcel_assets_tests.steps.desk import REVISION, Desk
 
@@ -75,7 +77,7 @@ def add_a_model(folder: Path) -> None:
 
 CHANGES: dict[str, tuple[Change, str]] = {
     "an opening": (open_the_holdout, "opened the holdout"),
-    "a receipt": (edit(RECEIPTS_FILE, lambda _: [{"revision": "x"}]), "opened the holdout"),
+    "a receipt": (edit(RECEIPTS_FILE, lambda _: [{"revision": REVISION}]), "opened the holdout"),
     "no closing": (drop_the_closing, "holds no closing"),
     "a model": (add_a_model, "has no place in the record of a closed search"),
     "usable": (edit(VERDICT_FILE, lambda d: d.update(usable=True)), "`usable` is not what"),
@@ -129,3 +131,31 @@ def test_a_search_closed_at_the_command_line_leaves_its_record_too(
     assert standing.hold == "closed"
     command("close", REVISION, "--reason", "again")
     assert len(desk.events(Kind.PACKET_PUBLISHED)) == 1
+
+
+def test_a_look_that_has_begun_is_finished_and_not_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = held_desk(tmp_path, monkeypatch)
+    record_decision(REVISION, desk.ports, **answer_of("accept"))
+    vault: Any = desk.ports.vault
+    vault.dies = "after the receipt"
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_final(REVISION, desk.ports)
+    before = len(desk.ports.ledger.events(REVISION))
+    with pytest.raises(LedgerError, match="begun to open"):
+        close_search(REVISION, desk.ports, reason="the belt is rebuilt")
+    assert len(desk.ports.ledger.events(REVISION)) == before
+    evaluate_final(REVISION, desk.ports)
+    assert build_packet(REVISION, desk.ports).body["verdict"] == "released-with-waiver"
+
+
+def test_another_search_s_receipt_over_its_shipments_does_not_keep_the_record_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = held_desk(tmp_path, monkeypatch)
+    keys = load_chain(REVISION, desk.ports).observed["holdout_keys"]
+    desk.ports.vault.leave_receipt("ab" * 32, {"revision": "search-z", "keys": keys[:1]})
+    close_search(REVISION, desk.ports, reason="the belt is rebuilt")
+    build_packet(REVISION, desk.ports)
+    assert verify_packet(desk.ports.packets / REVISION)["faults"] == []

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from parcel_assets import fetch_packet
-from parcel_assets.core.errors import AdmissionError, PacketError
+from parcel_assets.core.errors import AdmissionError, PacketError, RegistryError
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.pending import pending_of
+from parcel_assets.core.selection import day_of
 from parcel_assets.core.standing import standing_of
 from parcel_assets.steps.admission import load_chain
 from parcel_assets.steps.evaluation import evaluate_final
@@ -194,3 +195,19 @@ def test_what_waits_is_listed_for_whom_and_how(held: Open, monkeypatch: pytest.M
     assert standing["decision"]["counts"] is True
     with pytest.raises(RefusedError, match="--outcome"):
         command("decide", REVISION)
+
+
+def test_midnight_between_receipt_and_opening_loses_no_result(held: Open) -> None:
+    desk, decide = held("FAIL", "command line")
+    decide("accept", expires_on=day_of(desk.ports.ledger.now()).isoformat())
+    vault: Any = desk.ports.vault
+    vault.dies = "after the receipt"
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_final(REVISION, desk.ports)
+    ledger: Any = desk.ports.ledger
+    ledger.clock_seconds += 86_400
+    for step in (evaluate_final, build_packet):
+        step(REVISION, desk.ports)
+    assert packet_of(desk)["verdict"] == "released-with-waiver"
+    with pytest.raises(RegistryError, match="expired"):  # the waiver itself has run out
+        register_model(REVISION, desk.ports)

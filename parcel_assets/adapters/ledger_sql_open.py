@@ -25,7 +25,6 @@ FIRST_PAUSE_SECONDS = 0.01
 # serialization, deadlock, lock not to be had, too many connections, server starting
 _PASSING_STATES = {"40001", "40P01", "55P03", "53300", "57P03"}
 _PASSING_WORDS = ("too many c", "starting up", "remaining connection slots")  # clients, connections
-BACKENDS = ("sqlite", "postgresql")
 _POSTGRESQL = (
     f"SET lock_timeout = '{WAIT_SECONDS:.0f}s'",
     # a writer that was stopped inside a transaction must not keep others out for ever
@@ -69,21 +68,23 @@ def _disposed_if_refused(engine: sa.Engine) -> Iterator[None]:
 def _parsed(url: str) -> sa.URL:
     """Return the URL's parts; raises ArgumentError, whose words never repeat a part of it."""
     try:
-        parsed = make_url(url)
+        return make_url(url)
     except (ArgumentError, ValueError):
         raise ArgumentError(
             "no URL like sqlite:///… or postgresql+psycopg://…; a password's @ : / ? % are written "
             "%40 %3A %2F %3F %25"
         ) from None
-    if parsed.get_backend_name() not in BACKENDS:
-        raise ArgumentError(
-            f"no ledger is kept in {parsed.get_backend_name()}; SQLite or PostgreSQL"
-        )
-    return parsed
 
 
 def _engine(url: str) -> sa.Engine:
     parsed = _parsed(url)
+    if parsed.get_backend_name() not in {"sqlite", "postgresql"}:
+        raise SettingError(
+            f"a {parsed.get_backend_name()} database",
+            expected="sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE",
+            where="PARCEL_ASSETS_LEDGER_URL",
+            remedy="The ledger's triggers are written for these two: name one, or unset it.",
+        )
     on_file = parsed.get_backend_name() == "sqlite" and parsed.database not in {None, ""}
     if on_file and parsed.database != ":memory:":
         Path(str(parsed.database)).expanduser().parent.mkdir(parents=True, exist_ok=True)

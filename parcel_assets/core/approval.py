@@ -10,13 +10,14 @@ import binascii
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from parcel_assets.core.codec import canonical_json, short
+from parcel_assets.core.plain_words import odd_character
 from parcel_assets.core.space import Section
 from parcel_assets.core.trial import Decision
 
-FORMAT = "parcel-decision/1"
+FORMAT = "parcel-decision/2"
 # what a public key's DER begins with, and how long it is: nothing else is taken
 _KEYS = {
     "Ed25519": (bytes.fromhex("302a300506032b6570032100"), 44),
@@ -25,10 +26,21 @@ _KEYS = {
         91,
     ),
 }
+# the curve of P-256: y² = x³ - 3x + constant, modulo the prime
+_PRIME = 2**256 - 2**224 + 2**192 + 2**96 - 1
+_CONSTANT = 0x5AC635D8AA3A93E7B3EBBD55769886BC651D06B0CC53B0F63BCE3C3E27D2604B
 SELF_DECLARED = "self-declared"
 ANYBODY = "anybody with access to this ledger (names are self-declared)"
 
-ApproverName = Annotated[str, Field(pattern=r"^\S(.{0,78}\S)?$")]
+
+def _shown_as_it_is(text: str) -> str:
+    fault = odd_character(text)
+    if fault is not None:
+        raise ValueError(f"holds {fault}, which pages cannot show as it is")
+    return text
+
+
+ApproverName = Annotated[str, Field(pattern=r"^\S(.{0,78}\S)?$"), AfterValidator(_shown_as_it_is)]
 # public key (as the plan has it), signed bytes, signature -> whether it is by that key
 SignatureHolds = Callable[[str, bytes, bytes], bool]
 
@@ -46,7 +58,7 @@ def key_bytes(public_key: str) -> bytes:
 class ApproverPlan(Section):
     """One person who may decide: in which role, and by which key (Ed25519 or ECDSA P-256)."""
 
-    role: str = Field(min_length=1)
+    role: ApproverName  # without spaces around it, as a decision's role is
     public_key: str = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -56,11 +68,23 @@ class ApproverPlan(Section):
         der = key_bytes(self.public_key)
         if not any(der.startswith(head) and len(der) == size for head, size in _KEYS.values()):
             raise ValueError(f"public_key is no {' or '.join(_KEYS)} public key")
+        if len(der) == _KEYS["ECDSA P-256"][1] and not _is_on_curve(der[-64:]):
+            raise ValueError("public_key is no point of P-256: a digit was mistyped")
         return self
 
 
-def signed_bytes(revision: str, plan_digest: str, decision: Decision) -> bytes:
-    """Return the canonical bytes that an approver signs: what is decided about which evidence."""
+def _is_on_curve(point: bytes) -> bool:
+    """Say whether 64 bytes are a point of P-256: no signature could ever hold by another key."""
+    x, y = int.from_bytes(point[:32]), int.from_bytes(point[32:])
+    return max(x, y) < _PRIME and (y * y - (x * x * x - 3 * x + _CONSTANT)) % _PRIME == 0
+
+
+def signed_bytes(revision: str, plan_digest: str, decision: Decision, *, after: str) -> bytes:
+    """Return the canonical bytes that an approver signs: what is decided about which evidence.
+
+    `after` is the digest of the decision event before it, or "": so that nobody can bring back an
+    older decision by writing its signature once more.
+    """
     return canonical_json(
         {
             "format": FORMAT,
@@ -73,6 +97,7 @@ def signed_bytes(revision: str, plan_digest: str, decision: Decision) -> bytes:
             "reason": decision.reason,
             "scope": decision.scope,
             "expires_on": decision.expires_on,
+            "after": after,
         }
     )
 
@@ -98,11 +123,16 @@ def approval_fault(
     plan_digest: str,
     decision: Decision,
     holds: SignatureHolds,
+    *,
+    after: str,
 ) -> tuple[str, str] | None:
     """Return why the plan's approvers did not make this decision as (found, expected), or None."""
     who = approver_fault(approvers, decision.name, decision.role)
-    if who is not None or not approvers:
+    if who is not None:
         return who
+    if not approvers:  # no page may say that somebody vouched for the name
+        unasked = ("a signature, though the plan lists no approvers", "a self-declared name")
+        return unasked if decision.signature else None
     by = f"a signature by the key that the plan lists for {decision.name}"
     if not decision.signature:
         return "a decision without a signature", by
@@ -110,13 +140,11 @@ def approval_fault(
         signature = base64.b64decode(decision.signature, validate=True)
     except (binascii.Error, ValueError):
         return "a signature that is no base64", by
-    data = signed_bytes(revision, plan_digest, decision)
+    data = signed_bytes(revision, plan_digest, decision, after=after)
     if not holds(approvers[decision.name].public_key, data, signature):
         about = f"{decision.outcome} of slice report {short(decision.slice_evidence)}"
-        return (
-            "a signature that does not hold",
-            f"{by}, over exactly these words, and over {about} of {revision}",
-        )
+        words = f"{by}, over exactly these words after the same decision as now"
+        return "a signature that does not hold", f"{words}, and over {about} of {revision}"
     return None
 
 

@@ -18,7 +18,7 @@ from parcel_assets.core.evidence import (
 from parcel_assets.core.ledger import Event, Kind, last_of
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.search import fold_search
-from parcel_assets.core.selection import close_decision, day_of, replace_decision
+from parcel_assets.core.selection import close_decision, opening_day, replace_decision
 from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.core.table import table_rows
 from parcel_assets.core.trial import Decision
@@ -109,7 +109,8 @@ class Chain:
     def expired_acceptance(self) -> str | None:
         """Why an acceptance of this report counts no more, in words, or None.
 
-        What matters is the day on which the holdout was opened, until then the day observed now.
+        What matters is the day on which the holdout was opened, as its receipt says, which comes
+        first; until then the day observed now.
         """
         decision, day = self.decision, self._counting_day
         if decision is None or decision.outcome != "accept":
@@ -125,14 +126,16 @@ class Chain:
 
     @property
     def _counting_day(self) -> date | None:
-        opened = last_of(self.events, Kind.HOLDOUT_OPENED)
-        if opened is not None:
-            return day_of(opened.at_seconds)
-        own = [r for r in self.observed.get("receipts", ()) if r.get("revision") == self.revision]
-        if own and "at_seconds" in own[0]:  # a crash between receipt and opening
-            return day_of(float(own[0]["at_seconds"]))
+        began = opening_day(self.events, self.observed.get("receipts", ()))
         today = self.observed.get("today")
-        return None if today is None else date.fromisoformat(today)
+        return began or (None if today is None else date.fromisoformat(today))
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether this revision's one look has begun: its opening or its receipt is there."""
+        return last_of(self.events, Kind.HOLDOUT_OPENED) is not None or any(
+            one.get("revision") == self.revision for one in self.observed.get("receipts", ())
+        )
 
     @property
     def accepted(self) -> bool:

@@ -27,7 +27,7 @@ from parcel_assets.core.packet import (
 )
 from parcel_assets.core.packet_files import read_events
 from parcel_assets.core.plan_reader import plan_from_fields
-from parcel_assets.core.selection import accept_decision, closing_event, day_of
+from parcel_assets.core.selection import accept_decision, closing_event, opening_day
 from parcel_assets.core.stage import Stage
 from parcel_assets.core.trial import Decision
 
@@ -49,7 +49,7 @@ RELEASING = "model/"
 def approval_faults(files: Files, holds: SignatureHolds) -> list[Fault]:
     """Return the decisions that the plan's approvers did not make; of a packet that is sound."""
     plan = plan_from_fields(read_json(files, PLAN_FILE), where=PLAN_FILE)
-    faults = []
+    faults, after = [], ""
     for event in read_events(files):
         if event.kind == Kind.DECISION_RECORDED:
             try:
@@ -57,7 +57,10 @@ def approval_faults(files: Files, holds: SignatureHolds) -> list[Fault]:
             except ValueError:
                 faults.append(Fault(LEDGER_FILE, f"event {event.sequence} is no decision"))
                 continue
-            found = approval_fault(plan.approvers, event.revision, plan.digest, decision, holds)
+            found = approval_fault(
+                plan.approvers, event.revision, plan.digest, decision, holds, after=after
+            )
+            after = event.digest
             if found is not None:
                 where = f"holds (event {event.sequence})"
                 faults.append(Fault(LEDGER_FILE, f"{where} {found[0]}; expected {found[1]}"))
@@ -68,7 +71,10 @@ def closing_faults(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
     """Yield what a closed search must not have: an opening, a receipt, a final result, a model."""
     if closing_event(events) is None:
         yield Fault(LEDGER_FILE, "holds no closing of the search")
-    if last_of(events, Kind.HOLDOUT_OPENED) is not None or read_json(files, RECEIPTS_FILE):
+    # receipts of other searches over the same shipments are told, and are none of this one's
+    revisions = {event.revision for event in events}
+    own = [one for one in read_json(files, RECEIPTS_FILE) if one.get("revision") in revisions]
+    if last_of(events, Kind.HOLDOUT_OPENED) is not None or own:
         yield Fault(LEDGER_FILE, "opened the holdout; a closed search leaves it shut")
     for path in files:
         if path.startswith(RELEASING) or path == evidence_file(Stage.FINAL):
@@ -86,7 +92,8 @@ def acceptance_faults(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
     if accepted is None:
         yield Fault(LEDGER_FILE, "opens the holdout on a held slice that nobody accepted")
         return
-    day = day_of(opening.at_seconds)
+    day = opening_day(events, read_json(files, RECEIPTS_FILE))
+    assert day is not None  # there is an opening
     if date.fromisoformat(str(accepted.body["expires_on"])) < day:
         yield Fault(
             DECISION_FILE,

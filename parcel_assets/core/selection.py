@@ -6,6 +6,7 @@ is left to `statistics`, and what its slices stop to the gate table.
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
+from typing import Any
 
 from parcel_assets.core.disposition import HOLD_INVALID_WINNER
 from parcel_assets.core.errors import AdmissionError, HoldError
@@ -145,6 +146,21 @@ def accept_decision(events: Sequence[Event], slice_evidence: str | None) -> Even
 def day_of(at_seconds: float) -> date:
     """Return the day, in UTC, of a moment on the ledger's clock."""
     return datetime.fromtimestamp(at_seconds, UTC).date()
+
+
+def opening_day(events: Sequence[Event], receipts: Sequence[Mapping[str, Any]]) -> date | None:
+    """Return the day on which a revision's holdout was opened, or None.
+
+    The receipt is left first; a crash or midnight may lie between it and the opening's event.
+    """
+    moments = [event.at_seconds for event in events if event.kind == Kind.HOLDOUT_OPENED]
+    revisions = {event.revision for event in events}
+    moments += [
+        float(one["at_seconds"])
+        for one in receipts
+        if one.get("revision") in revisions and "at_seconds" in one
+    ]
+    return day_of(min(moments)) if moments else None
 
 
 def require_open_revision(events: Sequence[Event], stage: str, revision: str) -> None:

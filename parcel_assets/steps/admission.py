@@ -176,6 +176,7 @@ def _observe(chain: Chain, ports: Ports) -> dict[str, Any]:
 def _approvals(chain: Chain, ports: Ports) -> dict[str, str | None]:
     """Return, by decision's event, why the plan's approvers did not make it, or None."""
     found: dict[str, str | None] = {}
+    after = ""
     for event in chain.events:
         if event.kind == Kind.DECISION_RECORDED and chain.plan.approvers:
             fault = approval_fault(
@@ -184,7 +185,9 @@ def _approvals(chain: Chain, ports: Ports) -> dict[str, str | None]:
                 chain.plan_digest,
                 Decision.model_validate(dict(event.body)),
                 ports.signature_holds,
+                after=after,
             )
+            after = event.digest
             found[event.digest] = None if fault is None else f"{fault[0]}; expected {fault[1]}"
     return found
 

@@ -11,7 +11,8 @@ from parcel_assets.core.approval import approval_fault, approver_fault, signed_b
 from parcel_assets.core.chain import Chain
 from parcel_assets.core.disposition import HOLD_SLICE_QUALITY
 from parcel_assets.core.errors import AdmissionError, DecisionError
-from parcel_assets.core.ledger import Event, Kind
+from parcel_assets.core.ledger import Event, Kind, last_of
+from parcel_assets.core.plain_words import odd_character
 from parcel_assets.core.ports import Ports
 from parcel_assets.core.selection import (
     close_decision,
@@ -78,10 +79,17 @@ def record_decision(
         chain = load_chain(revision, ports)
         decision = _decision(chain, ports, answer)
         fault = approval_fault(
-            chain.plan.approvers, revision, chain.plan_digest, decision, ports.signature_holds
+            chain.plan.approvers,
+            revision,
+            chain.plan_digest,
+            decision,
+            ports.signature_holds,
+            after=_decided_before(chain),
         )
         if fault is not None:
-            raise _refused(revision, *fault, _how_to_sign(revision))
+            listed = bool(chain.plan.approvers)
+            remedy = _how_to_sign(revision) if listed else "Decide without a key."
+            raise _refused(revision, *fault, remedy)
         (event,) = ports.ledger.append(lease, [(Kind.DECISION_RECORDED, decision.document())])
     return RecordedDecision(
         decision,
@@ -94,7 +102,14 @@ def record_decision(
 def bytes_to_sign(revision: str, ports: Ports, answer: Answer) -> bytes:
     """Return what an approver signs for this answer; raises DecisionError where it may not be."""
     chain = load_chain(revision, ports)
-    return signed_bytes(revision, chain.plan_digest, _decision(chain, ports, answer))
+    decision = _decision(chain, ports, answer)
+    return signed_bytes(revision, chain.plan_digest, decision, after=_decided_before(chain))
+
+
+def _decided_before(chain: Chain) -> str:
+    """Return the digest of the newest decision's event, or "" before the first."""
+    event = last_of(chain.events, Kind.DECISION_RECORDED)
+    return "" if event is None else event.digest
 
 
 def _decision(chain: Chain, ports: Ports, answer: Answer) -> Decision:
@@ -102,6 +117,7 @@ def _decision(chain: Chain, ports: Ports, answer: Answer) -> Decision:
     revision, outcome = chain.revision, answer.outcome
     name, role = answer.name.strip(), answer.role.strip()
     _require_words(revision, outcome, name=name, role=role, reason=answer.reason)
+    _require_plain(revision, name=name, role=role, reason=answer.reason, scope=answer.scope)
     fault = approver_fault(chain.plan.approvers, name, role)
     if fault is not None:
         raise _refused(revision, *fault, "Let one of them decide, in their role.")
@@ -151,6 +167,18 @@ def _require_words(revision: str, outcome: str, *, name: str, role: str, reason:
         )
 
 
+def _require_plain(revision: str, **words: str) -> None:
+    for field, text in words.items():
+        fault = odd_character(text.strip())
+        if fault is not None:
+            raise _refused(
+                revision,
+                f"{field} with {fault}",
+                "plain text on one line, which every page shows as it is",
+                f"Type the {field} anew.",
+            )
+
+
 def _require_bounds(revision: str, scope: str, expires_on: str, today: date) -> None:
     """Refuse an acceptance without scope, without a date, or that has run out already."""
     if not scope.strip():
@@ -161,6 +189,10 @@ def _require_bounds(revision: str, scope: str, expires_on: str, today: date) -> 
         raise _refused(
             revision, f"expiry {expires_on!r}", "a date such as 2027-06-30", "Give the last day."
         ) from error
+    if expiry.isoformat() != expires_on:  # 20270630 and 2027-W26-3 are other words for a day
+        raise _refused(
+            revision, f"expiry {expires_on!r}", f"{expiry.isoformat()}", "Give the day so."
+        )
     if expiry < today:
         raise _refused(
             revision,
@@ -171,13 +203,8 @@ def _require_bounds(revision: str, scope: str, expires_on: str, today: date) -> 
 
 
 def _require_shut_holdout(chain: Chain) -> None:
-    opened = any(event.kind == Kind.HOLDOUT_OPENED for event in chain.events)
-    receipts = [
-        one
-        for one in chain.observed.get("receipts", ())
-        if one["revision"] == chain.revision or not chain.plan.final.allow_spent
-    ]
-    if opened or receipts:
+    others = chain.observed.get("receipts", ()) and not chain.plan.final.allow_spent
+    if chain.is_opening or others:
         raise _refused(
             chain.revision,
             "an opened holdout",

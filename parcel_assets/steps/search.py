@@ -11,6 +11,7 @@ from parcel_assets.core.errors import AdmissionError, IdentityError, LedgerError
 from parcel_assets.core.evidence import SearchBody
 from parcel_assets.core.identity import DATA_FIELDS, FIRST_RULES, first_difference_of, only_fields
 from parcel_assets.core.ledger import Kind
+from parcel_assets.core.plain_words import odd_character
 from parcel_assets.core.ports import Ports
 from parcel_assets.core.search import fold_search
 from parcel_assets.core.search_batches import (
@@ -68,19 +69,26 @@ def _workers(desk: Desk) -> int:
 def close_search(revision: str, ports: Ports, *, reason: str) -> None:
     """End a search for good, under the lease; closing it again changes nothing.
 
-    Raises LedgerError without a reason, without a plan, or once the holdout was opened (H7);
-    LeaseHeldError while a live process works on the revision.
+    Raises LedgerError without a reason, without a plan, or once a receipt or an opening is there
+    (H7); LeaseHeldError while a live process works on the revision.
     """
     words = reason.strip()
-    if not words:
+    if not words or odd_character(words):
         raise LedgerError(
-            "no reason",
-            expected="a person's reason, which the ledger keeps",
+            odd_character(words) or "no reason",
+            expected="a person's reason in plain text, which the ledger keeps",
             where=f"close of {revision}",
             remedy="Say why: `--reason TEXT`.",
         )
     with leased(ports, revision, "close") as lease:
         chain = load_chain(revision, ports)
+        if chain.is_opening:
+            raise LedgerError(
+                "a holdout that this search has begun to open",
+                expected="a close before the final evaluation",
+                where=f"close of {revision}",
+                remedy=f"Its one look is finished by `parcel-assets run {revision}`.",
+            )
         state = fold_search(chain.plan, chain.events)
         # what a decision has closed stays closed in its words
         if state.closed is None and close_decision(chain.events) is None:

@@ -80,6 +80,12 @@ class TestRefusals:
             ({"scope": ""}, "no scope"),
             ({"expires_on": "next year"}, "expiry 'next year'"),
             ({"expires_on": "1969-12-31"}, "expired on 1969-12-31"),
+            ({"expires_on": "20300101"}, "expected 2030-01-01"),
+            ({"expires_on": "2030-W01-1"}, "expected 2029-12-31"),
+            ({"name": "Ada\nApproved by the board"}, r"name with U\+000A as character 4"),
+            ({"role": "owner\x1b[2K"}, r"role with U\+001B"),
+            ({"scope": "belt \u202e9"}, r"scope with U\+202E"),
+            ({"reason": "bytes that are no text: \udcff"}, r"reason with U\+DCFF"),
             ({"slice_evidence": "00" * 32}, "The evidence has changed since"),
         ],
     )
