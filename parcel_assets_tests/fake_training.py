@@ -31,7 +31,8 @@ FEATURES = 6
 class FakeTrainer:
     """Learns weights of a few pixel statistics; `faults` plants trouble, by trial seed.
 
-    Keys: `step_seconds`; `nan`, `raises`, `exits`, `crashes`, `full_disk`, `prints` (seed -> step).
+    Keys: `step_seconds`; `nan`, `raises`, `raves`, `exits`, `crashes`, `full_disk`, `prints`
+    (seed -> step).
     """
 
     def __init__(self, faults: Mapping[str, Any] | None = None) -> None:
@@ -79,6 +80,8 @@ class FakeTrainer:
         }
         if planted.get("raises") == step:
             raise TrainingError("a loss", expected="less", where="fake", remedy="None.")
+        if planted.get("raves") == step:  # longer than any message, and no text at its end
+            raise RuntimeError("\ud800" + "a loss " * 1_000_000)
         if planted.get("exits") == step:
             raise SystemExit(3)
         if planted.get("full_disk") == step:

@@ -4,7 +4,10 @@ Errors are named by who must act. They carry their facts as fields, so that a pa
 a JSON answer can show them, and they survive pickling across process borders.
 """
 
+import traceback
 from typing import Any
+
+WORDS_CHARACTERS_MAXIMUM = 2000
 
 
 class ParcelAssetsError(Exception):
@@ -160,3 +163,9 @@ class PacketError(ParcelAssetsError):
 
 class RegistryError(ParcelAssetsError):
     """The registry refuses the model (R1)."""
+
+
+def words_of(error: BaseException) -> str:
+    """Return any error's class and text, as a message can carry them: bounded, and text."""
+    text = "".join(traceback.format_exception_only(error)).strip()
+    return text[:WORDS_CHARACTERS_MAXIMUM].encode(errors="replace").decode()

@@ -8,7 +8,6 @@ writes only below the prefix of its order. How messages travel is left to the ch
 import hashlib
 import json
 import logging
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from parcel_assets.core.errors import (
     SettingError,
     WorkerError,
     refused_by_the_system,
+    words_of,
 )
 from parcel_assets.core.identity import identity_digest
 from parcel_assets.core.identity_data import (
@@ -207,8 +207,7 @@ class _Worker:
         except (Exception, SystemExit) as error:
             # whatever a user's network raises ends its attempt, and the log keeps where
             log.exception("attempt %s failed", attempt.name)
-            found = "".join(traceback.format_exception_only(error)).strip()
-            attempt.say("failed", category="own", error={"found": found})
+            attempt.say("failed", category="own", error={"found": words_of(error)})
 
 
 class _Attempt:

@@ -176,6 +176,14 @@ def test_a_trial_that_raises_is_tried_as_often_as_the_plan_says(tmp_path: Path) 
     assert [one.started.resume_step for one in trial.attempts] == [0, 0, 0]
 
 
+def test_an_error_too_long_for_a_message_still_fails_its_own_trial(tmp_path: Path) -> None:
+    world = make_world(tmp_path, search__budget_trials=2)
+    world.search(faults={"raves": {seed_of(2): 4}})
+    state = world.state()
+    assert state.trial_state(2) == TrialState.FAILED
+    assert state.attempts_by_state.get("expired", 0) == 0
+
+
 def test_a_network_that_ends_its_process_in_python_fails_its_own_trial_only(
     undisturbed: str, tmp_path: Path
 ) -> None:
