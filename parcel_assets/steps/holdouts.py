@@ -103,11 +103,13 @@ def _claim(revision: str, plan: Plan, events: Sequence[Event], ports: Ports) -> 
     decided = last_of(events, Kind.DECISION_RECORDED)
     ended = last_of(events, Kind.SEARCH_CLOSED) is not None
     ended |= decided is not None and decided.body["outcome"] == "close"
-    if split is None:
+    if split is None and sealed is None:
         return HoldoutClaim(revision, archive, ended=ended)
     opened, judged = (last_of(events, k) for k in (Kind.HOLDOUT_OPENED, Kind.HOLDOUT_EVALUATED))
     try:
-        shipments, tranche, reserved = _shares(split, ports)
+        shipments, tranche, reserved = (
+            _sealed_shares(archive, sealed, ports) if split is None else _shares(split, ports)
+        )
     except StorageError as error:  # one that cannot be read must not hide the others
         return HoldoutClaim(revision, archive, fault=str(error))
     return HoldoutClaim(
@@ -122,6 +124,19 @@ def _claim(revision: str, plan: Plan, events: Sequence[Event], ports: Ports) -> 
         judged_at=None if judged is None else judged.at_seconds,
         ended=ended,
     )
+
+
+def _sealed_shares(
+    archive: str, sealed: Event | None, ports: Ports
+) -> tuple[tuple[str, ...], int | None, dict[int, tuple[str, ...]]]:
+    """Return what a split that died between seal and record has claimed, by the register.
+
+    Without a tranche it is all of the holdout that was never dealt to one.
+    """
+    tranche = None if sealed is None else sealed.body.get("tranche")
+    dealt = ports.ledger.tranches(archive)
+    holdout = [one for one, part in ports.ledger.assignments(archive).items() if part == "holdout"]
+    return tuple(sorted(one for one in holdout if dealt.get(one) == tranche)), tranche, {}
 
 
 def _shares(
