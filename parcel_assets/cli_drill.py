@@ -44,13 +44,15 @@ def drill(
     """Bring an incident about around a small real search, and say whether it was handled rightly.
 
     Workers really train; copied files, signals, changed inputs and other processes disturb them
-    from outside. Exit code 0 only if every outcome is the right one.
+    from outside. Exit code 0 only if every outcome is the right one. No setting reaches a drill: it
+    has a folder, a SQLite ledger and two local workers of its own.
     """
     OPTIONS.json = as_json
     if show_list:
         _list()
         return
     drills = _chosen(names or [])
+    _require_no_settings()
     _require_processes()
     reports: list[Report] = []
     with _stopped_like_ctrl_c(), _folder(keep) as root:
@@ -89,6 +91,19 @@ def _chosen(names: list[str]) -> tuple[Drill, ...]:
             remedy="List them with `parcel-assets drill --list`.",
         )
     return tuple(known[name] for name in dict.fromkeys(names)) or DRILLS
+
+
+def _require_no_settings() -> None:
+    """Refuse options that would change nothing: a drill that seems to run on Ray is a false one."""
+    asked = {"--data": OPTIONS.data, "--workers": OPTIONS.workers, "--engine": OPTIONS.engine}
+    given = [name for name, value in asked.items() if value is not None]
+    if given:
+        raise SettingError(
+            f"{', '.join(given)} before `drill`",
+            expected="none of them: a drill has a folder and two local workers of its own",
+            where="parcel-assets drill",
+            remedy="Leave it out; --keep names a folder to keep.",
+        )
 
 
 def _require_processes() -> None:

@@ -18,8 +18,8 @@ from parcel_assets.cli_common import (
     say,
 )
 from parcel_assets.core.codec import DIGEST_LENGTH, canonical_json, short
-from parcel_assets.core.errors import SettingError
-from parcel_assets.core.ledger import Event, Kind
+from parcel_assets.core.errors import LedgerError, SettingError
+from parcel_assets.core.ledger import Event, Kind, verify_chain
 from parcel_assets.core.ledger_audit import LedgerAudit
 from parcel_assets.core.packet_rows import event_row
 from parcel_assets.wiring import open_ports
@@ -55,13 +55,12 @@ def verify(
     other_head = head is not None and not (len(head) >= 8 and ends_at.startswith(head))
     if as_json:
         print_json(audit.document() | ({"head_as_given": not other_head} if head else {}))
+    elif other_head and not audit.faults:
+        say(f"{file or f'ledger of {revision}'}: not at the head given", style="bold red")
+        say(f"  found     a chain that ends at event {len(audit.events)}, {ends_at}")
+        say(f"  expected  {head}")
     else:
-        _tell(audit, file)
-        if other_head:
-            say(
-                f"the chain ends at {short(ends_at or 'nothing')}, not at the head {head}",
-                error=True,
-            )
+        _tell(audit, file, head)
     if audit.faults or other_head:
         raise typer.Exit(EXIT_ERROR)
 
@@ -75,18 +74,27 @@ def _audit_revision(revision: str) -> LedgerAudit:
 def _audit_file(file: Path) -> LedgerAudit:
     from parcel_assets.steps.ledger import audit_lines
 
+    if not file.is_file():
+        raise SettingError(
+            "no such file",
+            expected="a chain written by `parcel-assets ledger export`",
+            where=str(file),
+            remedy="Name the exported file.",
+        )
     return audit_lines(file.read_text(encoding="utf-8").splitlines())
 
 
-def _tell(audit: LedgerAudit, file: Path | None) -> None:
+def _tell(audit: LedgerAudit, file: Path | None, head: str | None) -> None:
     place = f"ledger of {audit.revision}" if file is None else str(file)
     first = audit.first
     if first is None:
-        head = audit.events[-1]
+        newest = audit.events[-1]
+        against = f"; tables, evidence and {audit.anchors} anchors agree" if file is None else ""
         say(f"{place}: sound", style="bold green")
-        against = "tables, evidence and " if file is None else ""
-        say(f"  {len(audit.events)} events, folded; {against}{audit.anchors} anchors agree")
-        say(f"  head {head.digest} (event {head.sequence})")
+        say(f"  {len(audit.events)} events, folded{against}")
+        say(f"  head {newest.digest} (event {newest.sequence})")
+        if file is not None and head is None:
+            say("  whether its end was cut off, only --head with a digest kept elsewhere says")
         return
     at = f"event {first.sequence}" + (f" ({first.kind})" if first.kind else "")
     say(f"{place}: first fault at {at if first.sequence else first.place}", style="bold red")
@@ -140,18 +148,24 @@ def show(
 
 def _known(events: tuple[Event, ...], revision: str, revisions: Sequence[str]) -> tuple[Event, ...]:
     if not events:
+        known = f"Pick one of: {', '.join(revisions)}."
         raise SettingError(
             f"no event of search revision {revision!r}",
             expected="a revision whose plan is registered",
             where="ledger",
-            remedy=f"Pick one of: {', '.join(revisions) or 'none yet'}.",
+            remedy=known if revisions else "Register a plan first.",
         )
+    try:
+        verify_chain(events)
+    except LedgerError as error:  # it is shown and exported as it is, but not as if it were sound
+        say(f"warning: {error}", style="bold red", error=True)
     return events
 
 
 def _kind(name: str | None) -> Kind | None:
     if name is None:
         return None
+    name = name.replace(" ", "_")  # as `show` prints it
     if name not in set(Kind):
         raise typer.BadParameter(f"no kind {name!r}; there are {', '.join(sorted(Kind))}")
     return Kind(name)

@@ -17,7 +17,7 @@ from parcel_assets.cli_common import (
     say,
 )
 from parcel_assets.cli_plan import register
-from parcel_assets.core.attempts import failure_reasons
+from parcel_assets.core.attempts import failure_reasons, not_counted
 from parcel_assets.core.chain import Chain
 from parcel_assets.core.codec import short
 from parcel_assets.core.errors import ParcelAssetsError
@@ -35,7 +35,6 @@ from parcel_assets.core.standing import (
     decision_words,
     standing_of,
 )
-from parcel_assets.core.trial import AttemptState
 from parcel_assets.steps.admission import judge, load_chain
 from parcel_assets.wiring import Settings, find_plan, open_ports, plan_file_of
 
@@ -152,6 +151,9 @@ def status(
         if as_json:
             print_json({"revisions": [one.document() for one in standings]})
             return
+        if not standings:
+            say(f"No plan is registered yet in {settings.data}.")
+            return
         listed: list[Sequence[Any]] = [
             (one.revision, one.hold or one.state, one.next_stage or "-", one.next_command)
             for one in standings
@@ -254,13 +256,10 @@ def _print_search(chain: Chain, state: SearchState) -> None:
         print_table(
             "failed attempts", ("how many", "why"), [(n, why) for why, n in failures.items()]
         )
-    quarantined = [
-        (one.started.attempt, one.subject, one.quarantined)
-        for one in state.attempts.values()
-        if one.state == AttemptState.QUARANTINED
-    ]
-    if quarantined:
-        print_table("quarantined attempts", ("attempt", "trial", "why"), quarantined)
+    others = [one for one in not_counted(state.attempts.values()) if one["state"] != "failed"]
+    if others:
+        rows = [tuple(one.values()) for one in others]
+        print_table("lost and quarantined attempts", ("attempt", "state", "step", "why"), rows)
 
 
 def _listed(counts: dict[str, Any]) -> str:

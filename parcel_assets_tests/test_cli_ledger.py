@@ -102,6 +102,44 @@ def test_an_export_cut_short_is_found_by_its_head(data: Path, tmp_path: Path) ->
     result = call(data, "verify", "--file", str(file), "--head", head)
     assert result.exit_code == 1
     assert "not at the head" in result.output
+    assert "sound" not in result.output
+    assert head in result.output
+
+
+def test_a_file_verified_without_a_head_says_what_it_cannot_say(data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "spring.jsonl"
+    _, exported = answer(data, "export", "spring", "-o", str(file))
+    alone = call(data, "verify", "--file", str(file)).output
+    assert "end was cut off" in alone
+    assert "anchors" not in alone  # a file has none
+    known = call(data, "verify", "--file", str(file), "--head", exported["head"]["digest"]).output
+    assert "sound" in known
+    assert "end was cut off" not in known
+    gone = call(data, "verify", "--file", str(tmp_path / "gone.jsonl"))
+    assert gone.exit_code == 1
+    assert "ledger export" in gone.output
+
+
+def test_a_changed_chain_is_not_shown_or_exported_as_if_it_were_sound(
+    data: Path, tmp_path: Path
+) -> None:
+    shown = ("show", "spring"), ("show", "spring", "--prunes"), ("export", "spring", "-o")
+    file = str(tmp_path / "spring.jsonl")
+    words = [(*one, file) if one[-1] == "-o" else one for one in shown]
+    assert not any("warning" in call(data, *one).output for one in words)
+    with closing(sqlite3.connect(data / "ledger.sqlite")) as owner, owner:
+        owner.execute("DROP TRIGGER events_keeps_words")
+        owner.execute(
+            "UPDATE events SET body = '{}' WHERE revision = 'spring' AND sequence = "
+            "(SELECT max(sequence) FROM events WHERE revision = 'spring')"
+        )
+    for one in words:
+        assert "warning: ledger of spring: found event" in call(data, *one).output
+
+
+def test_a_kind_may_be_named_as_it_is_shown(data: Path) -> None:
+    asked = ("show", "spring", "--trial", "parcel-02", "--kind")
+    assert call(data, *asked, "attempt ended").output == call(data, *asked, "attempt_ended").output
 
 
 def test_show_prints_what_was_asked_for(data: Path) -> None:

@@ -67,6 +67,13 @@ def _disposed_if_refused(engine: sa.Engine) -> Iterator[None]:
 
 def _engine(url: str) -> sa.Engine:
     parsed = make_url(url)
+    if parsed.get_backend_name() not in {"sqlite", "postgresql"}:
+        raise SettingError(
+            f"a {parsed.get_backend_name()} database",
+            expected="sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE",
+            where="PARCEL_ASSETS_LEDGER_URL",
+            remedy="The ledger's triggers are written for these two: name one, or unset it.",
+        )
     on_file = parsed.get_backend_name() == "sqlite" and parsed.database not in {None, ""}
     if on_file and parsed.database != ":memory:":
         Path(str(parsed.database)).expanduser().parent.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from parcel_assets.core.trial import (
     AttemptEnded,
@@ -147,6 +148,21 @@ def failure_reasons(attempts: Iterable[AttemptRecord]) -> dict[str, int]:
     """Return why attempts failed by their own fault, the commonest reason first, with counts."""
     reasons = [one.ended.reason for one in attempts if one.ended and one.ended.own_failure]
     return dict(Counter(reasons).most_common())
+
+
+def not_counted(attempts: Iterable[AttemptRecord]) -> list[dict[str, Any]]:
+    """Return the attempts that do not count, as rows: how each ended, at which step and why."""
+    counts = {AttemptState.RUNNING, AttemptState.COMPLETED, AttemptState.PRUNED}
+    return [
+        {
+            "attempt": one.started.attempt,
+            "state": str(one.state),
+            "step": one.last_step,
+            "why": one.quarantined or (one.ended.reason if one.ended else ""),
+        }
+        for one in attempts
+        if one.state not in counts
+    ]
 
 
 class History:

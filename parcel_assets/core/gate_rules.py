@@ -161,19 +161,18 @@ def cap_kept(chain: Chain) -> GateVerdict:
     """Say whether charges stay below the cap (S3)."""
     charged = sum(fold_search(chain.plan, chain.events).charged_seconds_by_purpose.values())
     cap = chain.plan.cap_seconds
-    return GateVerdict(
-        charged <= cap,
-        f"{charged / 3600:.3f} of {cap / 3600:.3f} accelerator-hours charged.",
-        {"charged_seconds": charged, "cap_seconds": cap},
-    )
+    words = f"{charged / 3600:.3f} of {cap / 3600:.3f} accelerator-hours charged."
+    return GateVerdict(charged <= cap, words, {"charged_seconds": charged, "cap_seconds": cap})
 
 
 def lineage_verified(chain: Chain) -> GateVerdict:
     """Say whether no attempt's lineage is in doubt (S6)."""
-    faults = fold_search(chain.plan, chain.events).lineage_faults
+    state = fold_search(chain.plan, chain.events)
+    faults, aside = state.lineage_faults, state.attempts_by_state.get("quarantined", 0)
+    sound = f"The lineage of every attempt that counts is verified; {aside} quarantined."
     return GateVerdict(
         not faults,
-        "Every attempt's lineage is verified." if not faults else "; ".join(faults[:5]),
+        "; ".join(faults[:5]) or sound,
         {
             "faults": list(faults)[:20],
             "workers_admitted": len(admitted_of(chain.events)),

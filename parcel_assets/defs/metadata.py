@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 
 from parcel_assets.core.approval import decide_commands, may_decide
+from parcel_assets.core.attempts import not_counted
 from parcel_assets.core.codec import digest_value
 from parcel_assets.core.evidence import (
     FinalBody,
@@ -24,6 +25,7 @@ from parcel_assets.core.evidence import (
 )
 from parcel_assets.core.ports import Ports
 from parcel_assets.core.refusals import admitted_of, refusals_of
+from parcel_assets.core.search import fold_search
 from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.defs.metadata_values import facts, picture, readable, table
 from parcel_assets.defs.plots import cost_curve_md, learning_curves_md, slice_heat_map_md
@@ -31,6 +33,7 @@ from parcel_assets.steps.admission import load_plan
 
 Metadata = dict[str, Any]
 WORST_NAMED = 6  # photos of a slice named in a table
+ATTEMPTS_NAMED = 50
 NO_VALUE = "(none)"
 
 
@@ -101,6 +104,7 @@ def _split(evidence: Evidence, ports: Ports) -> Metadata:
 def _search(evidence: Evidence, ports: Ports) -> Metadata:
     body = SearchBody.model_validate(evidence.body)
     events = ports.ledger.events(evidence.revision)
+    state = fold_search(load_plan(evidence.revision, ports)[0], events)
     done = body.steps_trained + body.steps_saved_by_pruning
     hours = {name: seconds / 3600 for name, seconds in body.charged_seconds_by_purpose.items()}
     return {
@@ -122,6 +126,7 @@ def _search(evidence: Evidence, ports: Ports) -> Metadata:
         "attempts_by_state": table(
             [{"state": k, "attempts": v} for k, v in body.attempts_by_state.items()]
         ),
+        "attempts_not_counted": table(not_counted(state.attempts.values())[:ATTEMPTS_NAMED]),
         "workers_admitted": len(admitted_of(events)),
         "workers_refused": table(
             [

@@ -71,6 +71,15 @@ def test_facts_keep_their_order_and_leave_out_what_is_nested_or_missing() -> Non
     assert [tuple(one.data.values()) for one in shown.records] == [("mean", "7"), ("low", "1")]
 
 
+def test_the_page_of_the_search_names_its_lost_and_quarantined_attempts_and_why(
+    story: Story,
+) -> None:
+    shown = page_of(Stage.SEARCH, story)["attempts_not_counted"]
+    rows = [one.data for one in shown.records]
+    assert {"expired", "quarantined"} <= {one["state"] for one in rows}
+    assert all(one["attempt"] and one["why"] for one in rows)
+
+
 STAGES_TOLD = [stage for stage in Stage if stage not in {Stage.TABLE, Stage.PACKET, Stage.REGISTRY}]
 
 

@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from parcel_assets import cli_drill
+from parcel_assets.cli_common import Options
 from parcel_assets.core.errors import SettingError
 from parcel_assets.core.ledger import Kind
 from parcel_assets.drills import judge_attempts
@@ -27,6 +28,7 @@ def drill_with(play: Callable[[Ground, Report], None]) -> Drill:
 
 def run(monkeypatch: pytest.MonkeyPatch, *drills: Drill, keep: Path | None = None) -> int:
     monkeypatch.setattr(cli_drill, "DRILLS", drills)
+    monkeypatch.setattr(cli_drill, "OPTIONS", Options())
     with pytest.raises(typer.Exit) as ended:
         cli_drill.drill(None, keep, show_list=False, as_json=False)
     return int(ended.value.exit_code)
@@ -140,3 +142,12 @@ def test_the_list_says_what_is_injected_and_what_is_right(
     listed = json.loads(capsys.readouterr().out)["drills"]
     assert [one["drill"] for one in listed] == [one.name for one in DRILLS]
     assert all(one["incident"] and one["right"] for one in listed)
+
+
+@pytest.mark.parametrize("option", [("--engine", "ray"), ("--workers", "4"), ("--data", "here")])
+def test_a_drill_refuses_an_option_that_would_change_nothing(
+    option: tuple[str, str], tmp_path: Path
+) -> None:
+    done = command(tmp_path, *option, "drill", "worker-killed")
+    assert done.returncode == 1
+    assert f"{option[0]} before `drill`" in done.stderr
