@@ -30,7 +30,7 @@ from parcel_assets.core.stage import Stage
 from parcel_assets.core.tranches import deal_tranches, require_own_tranche, taken_shipments
 from parcel_assets.steps.admission import StageSession, leased
 from parcel_assets.steps.custody import Custody, write_pixels
-from parcel_assets.steps.holdouts import holdout_claims, spent_before
+from parcel_assets.steps.holdouts import UNKNOWN, holdout_claims, spent_before
 from parcel_assets.steps.reading import Reading, archive_changed, labels_changed, read_archive
 
 SHEET_PHOTOS = 24
@@ -108,7 +108,7 @@ def _deal(session: StageSession, assignment: Assignment, photos: Sequence[Photo]
     """Deal the holdout to tranches; a split that died after its seal keeps the tranche it had."""
     chain, ports = session.chain, session.ports
     archive, revision = chain.plan.snapshot.archive, chain.revision
-    claims = [one for one in holdout_claims(ports) if one.archive == archive]
+    claims = [one for one in holdout_claims(ports) if one.archive in {archive, UNKNOWN}]
     holdout = set(assignment.parts["holdout"])
     inside = [photo for photo in photos if photo.shipment_id in holdout]
     taken = taken_shipments(revision, claims, spent_before(revision, archive, inside, ports))
