@@ -1,12 +1,15 @@
 """`parcel-assets holdout` and `revisions`: what is left of a holdout, and what follows what."""
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from parcel_assets.cli import app
+from parcel_assets.core.errors import SplitError
 from parcel_assets.steps.data import pin_archive, pin_snapshot, register_plan, split_shipments
 from parcel_assets.steps.search import close_search
 from parcel_assets.wiring import Settings, open_ports
@@ -100,3 +103,28 @@ def test_a_plan_shows_its_tranches(data: Path, tmp_path: Path) -> None:
     path.write_text(text.replace("# holdout_tranches = 3", "holdout_tranches = 3"))
     shown = run(data, "plan", "show", str(path)).stdout
     assert "dealt to 3 tranches" in shown
+
+
+def test_a_search_whose_plan_was_changed_in_the_ledger_hides_no_other(tmp_path: Path) -> None:
+    write_archive(tmp_path / "archives" / "test", usual_rows())
+    for one in ("spring", "summer"):
+        split(tmp_path, one, purpose=one)
+    with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as connection:
+        names = connection.execute("select name from sqlite_master where type = 'trigger'")
+        for (name,) in names.fetchall():
+            connection.execute(f'drop trigger "{name}"')
+        connection.execute(
+            "update events set body = replace(body, 'purpose', 'purpoze') "
+            "where revision = 'spring' and kind = 'plan_frozen'"
+        )
+        connection.commit()
+    rows = json.loads(run(tmp_path, "revisions", "--json").stdout)["revisions"]
+    assert [(row["revision"], row["began_on"] is None) for row in rows] == [
+        ("spring", True),
+        ("summer", False),
+    ]
+    assert rows[0]["state"] == "damaged"
+    (told,) = json.loads(run(tmp_path, "holdout", "status", "--json").stdout)["archives"]
+    assert [fault["revision"] for fault in told["faults"]] == ["spring"]
+    with pytest.raises(SplitError, match="split of spring that cannot be read"):
+        split(tmp_path, "autumn", purpose="autumn")  # what it may have is not given away

@@ -136,7 +136,8 @@ def sizes_of_plan(
 ) -> Sizes:
     """Return sizes where nothing can be counted: what the plan asks for, or so many shipments.
 
-    A slice is assumed to hold just what its minimum or, without one, its own floor asks.
+    A slice is assumed to hold just what its minimum or, without one, its own floor asks; of so many
+    shipments as given, never more than there are in validation.
     """
     asked = _minimum(plan.split.minimum, "validation", None)
     share = plan.split.validation / plan.split.holdout
@@ -152,8 +153,9 @@ def sizes_of_plan(
         photos = max(count, 1) * world.photos_per_shipment
         world = replace(world, damaged_share=min(0.9, asked.damaged_photos / photos))
     everything = made_clusters(generator, world, max(count, 2))
+    most = None if shipments is None else everything
     slices = [
-        SliceSize(rule, _assumed(plan, rule, world, generator), assumed=True)
+        SliceSize(rule, _assumed(plan, rule, world, generator, most), assumed=True)
         for rule in slice_rules(
             {name: one for name, one in plan.slices.items() if one.value is not None}, {}
         )
@@ -167,10 +169,15 @@ def sizes_of_plan(
     )
 
 
-def _assumed(plan: Plan, rule: SliceRule, world: World, generator: Generator) -> Clusters:
+def _assumed(
+    plan: Plan, rule: SliceRule, world: World, generator: Generator, most: Clusters | None
+) -> Clusters:
     least = _minimum(plan.split.minimum, "validation", rule)
     shipments = max(least.shipments if least else 0, rule.minimum_shipments)
     damaged = max(least.damaged_photos if least else 0, rule.minimum_damaged_photos)
+    if most is not None:
+        damaged = max(1, min(damaged, int(most.damaged.sum())))
+        shipments = min(shipments, damaged, len(most.photos))
     if rule.is_of_damage:
         return damaged_clusters(generator, shipments, damaged)
     photos = damaged / world.damaged_share

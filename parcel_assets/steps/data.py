@@ -26,6 +26,7 @@ from parcel_assets.steps.custody import Custody
 from parcel_assets.steps.parts import (
     assign_shipments,
     committed_labels,
+    dealing,
     pairs_by_part,
     photo_progress,
     pinned_pixels,
@@ -136,21 +137,23 @@ def split_shipments(revision: str, ports: Ports) -> Evidence:
             snapshot = session.chain.snapshot
             photos = read_photos(ports, snapshot.photos_document)
             labels = committed_labels(session, photos, snapshot.label_commitment, custody)
-            assignment = assign_shipments(session, photos)
-            pairs = pairs_by_part(photos, labels, assignment)
-            pixels = pinned_pixels(session, snapshot.snapshot_digest, custody)
-            parts = write_parts(photos, pairs, pixels, ports, custody)
-            rows = ports.store.get_document(parts["holdout"].rows)
-            digest = holdout_digest(holdout_keys(section.archive, rows))
-            alike = near_copies(photos, pixels, assignment.part_of)
-            reserved = seal_reserved(session, photos, labels, assignment)
-            sealed = seal_holdout(
-                session,
-                digest,
-                [label for _, label in pairs["holdout"]],
-                tranche=assignment.tranche,
-                reserved=reserved,
-            )
+            with dealing(session) as prove:
+                assignment = assign_shipments(session, photos)
+                pairs = pairs_by_part(photos, labels, assignment)
+                pixels = pinned_pixels(session, snapshot.snapshot_digest, custody)
+                parts = write_parts(photos, pairs, pixels, ports, custody)
+                rows = ports.store.get_document(parts["holdout"].rows)
+                digest = holdout_digest(holdout_keys(section.archive, rows))
+                alike = near_copies(photos, pixels, assignment.part_of)
+                reserved = seal_reserved(session, photos, labels, assignment)
+                sealed = seal_holdout(
+                    session,
+                    digest,
+                    [label for _, label in pairs["holdout"]],
+                    tranche=assignment.tranche,
+                    reserved=reserved,
+                    prove=prove,
+                )
             sheet = split_sheet(photos, pairs["train"], pixels, ports)
             evidence = session.record(
                 SplitBody(

@@ -4,6 +4,7 @@ Who may have them is a matter of policy, so a person asks for it with a reason, 
 keeps. Nothing is disclosed before the one look; afterwards the shipments are spent either way.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from parcel_assets.core.final import FinalRequest, judge_holdout
 from parcel_assets.core.ledger import Kind, last_of
 from parcel_assets.core.packet import pretty_json
 from parcel_assets.core.packet_text import csv_table
+from parcel_assets.core.plain_words import odd_character
 from parcel_assets.core.ports import Ports
 from parcel_assets.core.stage import Stage
 from parcel_assets.core.table import unpack_scores
@@ -27,6 +29,21 @@ predictions.csv  the same beside the one model's scores
 The commitment is HMAC-SHA256, under the salt's 32 bytes, of labels.json's bytes. The result follows
 from predictions.csv: a photo with a score at or above the threshold was sent to review.
 """
+
+
+def require_room(folder: Path, revision: str) -> None:
+    """Make the folder; raises HoldoutError where it is a file or holds anything already."""
+    found = "a file" if os.path.lexists(folder) and not folder.is_dir() else None
+    if found is None and folder.is_dir() and any(folder.iterdir()):
+        found = "a folder that holds something already"
+    if found is not None:
+        raise HoldoutError(
+            f"{found} at {folder}",
+            expected="a new or an empty folder",
+            where=f"holdout of {revision}",
+            remedy="Name another one with --to. Nothing was released.",
+        )
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def release_holdout(revision: str, ports: Ports, *, reason: str, folder: Path) -> dict[str, Any]:
@@ -44,13 +61,15 @@ def release_holdout(revision: str, ports: Ports, *, reason: str, folder: Path) -
             where=f"holdout of {revision}",
             remedy=f"Labels are disclosed after the one look: `parcel-assets run {revision}`.",
         )
-    if not reason.strip():
+    fault = odd_character(reason.strip())
+    if fault or not reason.strip():
         raise HoldoutError(
-            "no reason",
+            f"a reason with {fault}" if fault else "no reason",
             expected="for whom and why the labels are released",
             where=f"holdout of {revision}",
             remedy="Say it with --reason; the ledger keeps it.",
         )
+    require_room(folder, revision)
     split = chain.split
     told = ports.vault.disclose(split.holdout_digest, revision)
     commitment = keyed_digest(bytes.fromhex(told["salt"]), told["labels"])
@@ -91,7 +110,6 @@ def release_holdout(revision: str, ports: Ports, *, reason: str, folder: Path) -
         # on record first: a release that failed half-way was one all the same
         entry = {"reason": reason.strip(), "photos": len(rows), "commitment": commitment}
         ports.ledger.append(lease, [(Kind.HOLDOUT_RELEASED, entry)])
-    folder.mkdir(parents=True, exist_ok=True)
     (folder / "commitment.json").write_bytes(pretty_json(record))
     (folder / "labels.json").write_bytes(canonical_json(told["labels"]))
     (folder / "predictions.csv").write_bytes(csv_table(COLUMNS, table))

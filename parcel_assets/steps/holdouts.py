@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from parcel_assets.core.errors import StorageError
+from parcel_assets.core.errors import ParcelAssetsError, StorageError
 from parcel_assets.core.holdout import first_openers, spent_shipments
 from parcel_assets.core.ledger import Event, Kind, evidence_digests, last_of
 from parcel_assets.core.plan import ParentPlan, Plan
@@ -18,6 +18,8 @@ from parcel_assets.core.snapshot import Photo
 from parcel_assets.core.stage import Stage
 from parcel_assets.core.tranches import HoldoutClaim, holdout_rows
 
+UNKNOWN = "?"  # the archive of a search whose plan cannot be read
+
 
 @dataclass(frozen=True, slots=True)
 class RevisionLine:
@@ -25,7 +27,7 @@ class RevisionLine:
 
     revision: str
     archive: str
-    began_at: float
+    began_at: float | None  # None where its plan cannot be read
     parent: ParentPlan | None
     claim: HoldoutClaim
     packet_digest: str | None
@@ -37,26 +39,37 @@ def holdout_claims(ports: Ports) -> tuple[HoldoutClaim, ...]:
 
 
 def revision_lines(ports: Ports) -> tuple[RevisionLine, ...]:
-    """Return every search revision, abandoned ones too, in order of their first event."""
+    """Return every search revision, abandoned ones too, in order of their first event.
+
+    One whose plan cannot be read hides no other: what it claims is unknown, in any archive.
+    """
     lines = []
     for revision in ports.ledger.revisions():
-        events = ports.ledger.events(revision)
-        frozen = last_of(events, Kind.PLAN_FROZEN)
-        if frozen is None:
-            continue  # no chain begins otherwise; `ledger verify` tells of one that does
-        plan = plan_from_fields(frozen.body["plan"], where=f"frozen plan of {revision}")
-        published = last_of(events, Kind.PACKET_PUBLISHED)
-        lines.append(
-            RevisionLine(
-                revision=revision,
-                archive=plan.snapshot.archive,
-                began_at=frozen.at_seconds,
-                parent=plan.parent,
-                claim=_claim(revision, plan, events, ports),
-                packet_digest=None if published is None else str(published.body["packet_digest"]),
-            )
-        )
+        try:
+            line = _line(revision, ports)
+        except ParcelAssetsError as error:
+            claim = HoldoutClaim(revision, UNKNOWN, fault=str(error))
+            line = RevisionLine(revision, UNKNOWN, None, None, claim, None)
+        if line is not None:
+            lines.append(line)
     return tuple(lines)
+
+
+def _line(revision: str, ports: Ports) -> RevisionLine | None:
+    events = ports.ledger.events(revision)
+    frozen = last_of(events, Kind.PLAN_FROZEN)
+    if frozen is None:
+        return None  # no chain begins otherwise; `ledger verify` tells of one that does
+    plan = plan_from_fields(frozen.body["plan"], where=f"frozen plan of {revision}")
+    published = last_of(events, Kind.PACKET_PUBLISHED)
+    return RevisionLine(
+        revision=revision,
+        archive=plan.snapshot.archive,
+        began_at=frozen.at_seconds,
+        parent=plan.parent,
+        claim=_claim(revision, plan, events, ports),
+        packet_digest=None if published is None else str(published.body["packet_digest"]),
+    )
 
 
 def spent_before(
@@ -76,7 +89,10 @@ def spent_before(
 def holdout_status(ports: Ports, archive: str | None = None) -> list[dict[str, Any]]:
     """Return, by archive, the rows that tell of unseen, sealed, opened and spent shipments."""
     claims = holdout_claims(ports)
-    names = sorted({one.archive for one in claims})
+    # with nothing else to show, what cannot be read is shown alone
+    names = sorted({one.archive for one in claims} - {UNKNOWN}) or sorted(
+        {one.archive for one in claims}
+    )
     return [
         {
             "archive": name,
@@ -88,7 +104,7 @@ def holdout_status(ports: Ports, archive: str | None = None) -> list[dict[str, A
             "faults": [
                 {"revision": one.revision, "fault": one.fault}
                 for one in claims
-                if one.archive == name and one.fault
+                if one.archive in {name, UNKNOWN} and one.fault
             ],
         }
         for name in names
@@ -103,11 +119,13 @@ def _claim(revision: str, plan: Plan, events: Sequence[Event], ports: Ports) -> 
     decided = last_of(events, Kind.DECISION_RECORDED)
     ended = last_of(events, Kind.SEARCH_CLOSED) is not None
     ended |= decided is not None and decided.body["outcome"] == "close"
-    if split is None:
+    if split is None and sealed is None:
         return HoldoutClaim(revision, archive, ended=ended)
     opened, judged = (last_of(events, k) for k in (Kind.HOLDOUT_OPENED, Kind.HOLDOUT_EVALUATED))
     try:
-        shipments, tranche, reserved = _shares(split, ports)
+        shipments, tranche, reserved = (
+            _sealed_shares(archive, sealed, ports) if split is None else _shares(split, ports)
+        )
     except StorageError as error:  # one that cannot be read must not hide the others
         return HoldoutClaim(revision, archive, fault=str(error))
     return HoldoutClaim(
@@ -122,6 +140,19 @@ def _claim(revision: str, plan: Plan, events: Sequence[Event], ports: Ports) -> 
         judged_at=None if judged is None else judged.at_seconds,
         ended=ended,
     )
+
+
+def _sealed_shares(
+    archive: str, sealed: Event | None, ports: Ports
+) -> tuple[tuple[str, ...], int | None, dict[int, tuple[str, ...]]]:
+    """Return what a split that died between seal and record has claimed, by the register.
+
+    Without a tranche it is all of the holdout that was never dealt to one.
+    """
+    tranche = None if sealed is None else sealed.body.get("tranche")
+    dealt = ports.ledger.tranches(archive)
+    holdout = [one for one, part in ports.ledger.assignments(archive).items() if part == "holdout"]
+    return tuple(sorted(one for one in holdout if dealt.get(one) == tranche)), tranche, {}
 
 
 def _shares(

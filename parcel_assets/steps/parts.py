@@ -5,7 +5,8 @@ labels, and pictures whose captions tell no label that could be a holdout's.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,9 @@ from parcel_assets.core.split import (
 )
 from parcel_assets.core.stage import Stage
 from parcel_assets.core.tranches import deal_tranches, require_own_tranche, taken_shipments
-from parcel_assets.steps.admission import StageSession
+from parcel_assets.steps.admission import StageSession, leased
 from parcel_assets.steps.custody import Custody, write_pixels
-from parcel_assets.steps.holdouts import holdout_claims, spent_before
+from parcel_assets.steps.holdouts import UNKNOWN, holdout_claims, spent_before
 from parcel_assets.steps.reading import Reading, archive_changed, labels_changed, read_archive
 
 SHEET_PHOTOS = 24
@@ -75,6 +76,22 @@ def committed_labels(
     return labels
 
 
+@contextmanager
+def dealing(session: StageSession) -> Iterator[Callable[[], None]]:
+    """Keep an archive's tranches to one split at a time, from the look at claims to the seal.
+
+    Yields what proves, just before the seal goes on record, that nobody has taken over. Raises
+    LeaseHeldError while another split is at it: two searches must not get the same tranche.
+    """
+    plan, ports = session.chain.plan, session.ports
+    if plan.split.holdout_tranches is None:
+        yield lambda: None
+        return
+    name = f"tranches of {plan.snapshot.archive}"
+    with leased(ports, name, f"split of {session.chain.revision}") as lease:
+        yield lambda: ports.ledger.renew(lease)
+
+
 def assign_shipments(session: StageSession, photos: Sequence[Photo]) -> Assignment:
     """Deal components to parts, and enter them in the archive's register (D3)."""
     plan, ledger = session.chain.plan, session.ports.ledger
@@ -91,7 +108,7 @@ def _deal(session: StageSession, assignment: Assignment, photos: Sequence[Photo]
     """Deal the holdout to tranches; a split that died after its seal keeps the tranche it had."""
     chain, ports = session.chain, session.ports
     archive, revision = chain.plan.snapshot.archive, chain.revision
-    claims = [one for one in holdout_claims(ports) if one.archive == archive]
+    claims = [one for one in holdout_claims(ports) if one.archive in {archive, UNKNOWN}]
     holdout = set(assignment.parts["holdout"])
     inside = [photo for photo in photos if photo.shipment_id in holdout]
     taken = taken_shipments(revision, claims, spent_before(revision, archive, inside, ports))
@@ -201,6 +218,7 @@ def seal_holdout(
     *,
     tranche: int | None = None,
     reserved: Sequence[Mapping[str, Any]] = (),
+    prove: Callable[[], None] = lambda: None,
 ) -> Sealed:
     """Seal the holdout's labels and say so in the ledger, once; the same again changes nothing."""
     sealed = session.ports.vault.seal(digest, labels)
@@ -214,6 +232,7 @@ def seal_holdout(
     before = last_of(session.chain.events, Kind.HOLDOUT_SEALED)
     if before is None:
         further = {"reserved": [dict(one) for one in reserved]} if tranche is not None else {}
+        prove()
         session.ports.ledger.append(session.lease, [(Kind.HOLDOUT_SEALED, body | further)])
     elif {name: before.body.get(name) for name in body} != body:
         raise SplitError(

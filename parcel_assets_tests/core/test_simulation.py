@@ -317,6 +317,17 @@ class TestSizes:
 # ---- the whole -----------------------------------------------------------------------------------
 
 
+def test_no_slice_of_a_given_archive_is_larger_than_its_validation() -> None:
+    plan = small_plan(
+        slices__crushed_corner__minimum_damaged_photos=1_000_000,
+        slices__crushed_corner__minimum_shipments=1_000_000,
+    )
+    sizes = sizes_of_plan(plan, WORLD, generator(), shipments=40)
+    (corners,) = [one for one in sizes.slices if one.rule.name == "crushed_corner"]
+    assert len(corners.clusters.photos) <= len(sizes.validation.photos)
+    assert corners.clusters.damaged.sum() <= max(1, sizes.validation.damaged.sum())
+
+
 def simulated(plan: Plan, draws: int, seed: int = 3) -> dict[str, Any]:
     sizes = sizes_of_plan(plan, WORLD, np.random.default_rng(seed))
     return document_of(plan, simulate(plan, sizes, draws=draws, seed=seed))

@@ -26,13 +26,20 @@ from parcel_assets.adapters.source_folder import FolderSource
 from parcel_assets.adapters.store_files import FileStore
 from parcel_assets.adapters.vault_age import AgeVault
 from parcel_assets.core.codec import canonical_json, keyed_digest
-from parcel_assets.core.errors import AdmissionError, HoldoutError, PlanError, SplitError
+from parcel_assets.core.errors import (
+    AdmissionError,
+    HoldoutError,
+    LeaseHeldError,
+    PlanError,
+    SplitError,
+)
 from parcel_assets.core.evidence import FinalBody, SplitBody
 from parcel_assets.core.ledger import Kind, last_of
 from parcel_assets.core.plan import Plan, SnapshotPlan
 from parcel_assets.core.ports import ArchiveSource, Ports
 from parcel_assets.core.snapshot import Label, label_rows
 from parcel_assets.core.stage import Evidence, Stage
+from parcel_assets.core.tranches import taken_shipments
 from parcel_assets.defs.metadata import describe
 from parcel_assets.steps.admission import load_chain
 from parcel_assets.steps.data import pin_archive, pin_snapshot, register_plan, split_shipments
@@ -262,6 +269,40 @@ class TestTranches:
         assert len(sealed) == 1
         assert sealed[0].body["tranche"] == body.tranche == 1
 
+    def test_a_split_that_died_after_the_seal_has_claimed_its_tranche(
+        self, depot: Depot, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        register_plan("spring", depot.plan(**TRANCHES), depot.ports)
+        pin_snapshot("spring", depot.ports)
+        with monkeypatch.context() as patched:
+            patched.setattr("parcel_assets.steps.data.split_sheet", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                split_shipments("spring", depot.ports)
+        (told,) = holdout_status(depot.ports)
+        assert (told["rows"][0]["state"], told["rows"][0]["revision"]) == ("sealed", "spring")
+        assert depot.split("summer", **TRANCHES, **FOLLOWS).tranche == 2
+        assert split_shipments("spring", depot.ports).body["tranche"] == 1
+
+    def test_two_splits_at_once_do_not_get_the_same_tranche(
+        self, depot: Depot, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for one in ("spring", "summer"):
+            register_plan(one, depot.plan(**TRANCHES), depot.ports)
+            pin_snapshot(one, depot.ports)
+        refused: list[str] = []
+
+        def meanwhile(*given: Any) -> dict[str, str]:
+            monkeypatch.undo()  # the other comes while this one has looked and not yet sealed
+            with pytest.raises(LeaseHeldError) as held:
+                split_shipments("summer", depot.ports)
+            refused.append(str(held.value))
+            return taken_shipments(*given)
+
+        monkeypatch.setattr("parcel_assets.steps.parts.taken_shipments", meanwhile)
+        assert split_shipments("spring", depot.ports).body["tranche"] == 1
+        assert "split of spring" in refused[0]
+        assert split_shipments("summer", depot.ports).body["tranche"] == 2
+
     def test_shipments_that_newly_share_a_photo_across_tranches_stand_aside(
         self, depot: Depot
     ) -> None:
@@ -360,6 +401,12 @@ class TestSpent:
         released = last_of(depot.ledger.events("spring"), Kind.HOLDOUT_RELEASED)
         assert released is not None
         assert released.body["reason"] == "yearly audit"
+        count = len(depot.ledger.events("spring"))
+        (folder.parent / "file").write_text("")
+        for taken in (folder, folder.parent / "file"):  # nothing of an auditor's is overwritten
+            with pytest.raises(HoldoutError, match="Nothing was released"):
+                release_holdout("spring", depot.ports, reason="again", folder=taken)
+        assert len(depot.ledger.events("spring")) == count
 
 
 def test_no_label_is_released_before_the_one_look(depot: Depot, tmp_path: Path) -> None:
