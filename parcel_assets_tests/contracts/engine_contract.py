@@ -17,6 +17,8 @@ import pytest
 from parcel_assets.core.errors import SettingError
 from parcel_assets.core.ports import Engine
 
+Left = tuple[int, int, set[int]]  # open files, threads, marked processes
+
 PATIENCE_SECONDS = 60.0
 SECRETS = {
     "PARCEL_ASSETS_LEDGER_URL": "postgresql://someone:hushhush@ledger/parcels",
@@ -351,7 +353,7 @@ class EngineContract(SearchEngineContract):
 
     def test_nothing_is_left_over(self, engine: Engine, behaving: Callable[..., Path]) -> None:
         """No process, no thread, no open file: each round leaves what the first one left."""
-        left = []
+        left: list[Left] = []
         marks: set[bytes] = set()
         for number in range(3):
             for name in ("echo", "exits", "has_children"):
@@ -365,10 +367,19 @@ class EngineContract(SearchEngineContract):
             }
             for name in ("echo", "has_children"):
                 engine.stop(f"{name}-{number}")
-            descriptors = len(list(Path("/proc/self/fd").iterdir()))
-            left.append((descriptors, threading.active_count(), marked_processes(marks)))
-        assert left == [left[0]] * 3
+            left.append(self._left(marks, expected=left[0] if left else None))
+        assert left == [left[0]] * 3, left
         assert left[0][2] == set()
+
+    def _left(self, marks: set[bytes], expected: Left | None) -> Left:
+        """Return open files, threads and marked processes; a busy machine closes some late."""
+        end = time.monotonic() + 10
+        while True:
+            files = len(list(Path("/proc/self/fd").iterdir()))
+            found = (files, threading.active_count(), marked_processes(marks))
+            if expected is None or expected == found or time.monotonic() > end:
+                return found
+            time.sleep(0.1)
 
 
 def marked_processes(marks: set[bytes]) -> set[int]:

@@ -83,7 +83,7 @@ def test_everything_killed_and_started_again_uses_every_slot_once(
         )
     )
     command = [sys.executable, "-m", "parcel_assets_tests.search_world", str(tmp_path)]
-    command += [str(WORKERS), json.dumps({"step_seconds": 0.02}), ledger_url]
+    command += [str(WORKERS), json.dumps({"step_seconds": 0.1}), ledger_url]
     log = (tmp_path / "runs.log").open("wb")
 
     def run() -> "subprocess.Popen[bytes]":
