@@ -111,7 +111,7 @@ def in_the_launchpad(desk: Desk, folder: Path) -> Decide:
     def decide(outcome: str, **changes: str) -> str:
         seen = load_chain(REVISION, desk.ports).digests.get(Stage.SLICES, "0" * 64)
         form = {"slice_evidence": seen, **answer_of(outcome, **changes)}
-        instance = dg.DagsterInstance.ephemeral()
+        instance = dg.DagsterInstance.ephemeral(tempdir=str(folder / "dagster"))
         instance.add_dynamic_partitions(str(SEARCH_REVISIONS.name), [REVISION])
         result = dg.materialize(
             [quality_decision],

@@ -92,7 +92,11 @@ def test_a_failed_gate_stops_the_next_asset_however_it_is_started(
     outcome = "FAIL" if name == "target" else "PASS"
     corners = "lost" if name == "protected_slices" else "kept"
     ports = failing(name, stories(outcome, corners), tmp_path)
-    resource, instance, after = resource_of(ports, tmp_path), new_instance(), next_asset(name)
+    resource, instance, after = (
+        resource_of(ports, tmp_path),
+        new_instance(tmp_path),
+        next_asset(name),
+    )
 
     # in one run: the check says why, in the gate's own words, and the next asset does not run
     together = run_assets([stage, after], resource, instance, stand_in=stage)

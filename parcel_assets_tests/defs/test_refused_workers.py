@@ -31,7 +31,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Any, dg.Da
     module = "parcel_assets_tests.other_worker"
     command = [sys.executable, "-m", module, "newer_archive"]
     ports = world.ports(workers=2, engine=lambda: LocalEngine(folder / "logs", command))
-    instance = dg.DagsterInstance.ephemeral()
+    instance = dg.DagsterInstance.ephemeral(tempdir=str(folder / "dagster"))
     instance.add_dynamic_partitions(str(SEARCH_REVISIONS.name), [REVISION])
     resource = told.resource_of(ports, folder)
     result = told.run_assets([str(Stage.SEARCH)], resource, instance, revision=REVISION)

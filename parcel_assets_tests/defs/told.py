@@ -36,9 +36,9 @@ def resource_of(ports: Ports, folder: Path) -> ToldAssets:
     return ToldAssets(data_folder=str(folder))
 
 
-def new_instance() -> dg.DagsterInstance:
-    """Return an instance that knows the told revision."""
-    instance = dg.DagsterInstance.ephemeral()
+def new_instance(folder: Path) -> dg.DagsterInstance:
+    """Return an instance that knows the told revision and keeps its files in the folder."""
+    instance = dg.DagsterInstance.ephemeral(tempdir=str(folder / "dagster"))
     instance.add_dynamic_partitions(str(SEARCH_REVISIONS.name), [REVISION])
     return instance
 

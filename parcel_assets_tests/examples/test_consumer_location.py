@@ -38,7 +38,7 @@ def consume(consumer: Any, ports: Ports, key: Path | None = None) -> dg.ExecuteI
     packets = consumer.VerifiedPackets(
         packets_folder=str(ports.packets), public_key_path=str(key or "")
     )
-    with new_instance() as instance:
+    with new_instance(ports.packets) as instance:
         return dg.materialize(
             [consumer.belt_camera_settings, consumer.release_packet],
             selection=[ASSET],
