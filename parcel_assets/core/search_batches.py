@@ -7,18 +7,17 @@ Verdicts and dispatch are `search_rules`'s.
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-import numpy.typing as npt
-
 from parcel_assets.core.codec import canonical_json, derive_seed
 from parcel_assets.core.errors import PlanError
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.ports import PastTrial, Sampler
+from parcel_assets.core.ranks import rank_correlation
 from parcel_assets.core.search import SearchState
 from parcel_assets.core.space import Scalar
 from parcel_assets.core.trial import Cut, ProposedTrial, TrialState, trial_id_of, trial_seed
 
 REDRAWS_MAXIMUM = 8
+PAIRS_MINIMUM = 3  # two pairs always agree or disagree whole
 SETTLED = frozenset(
     {TrialState.COMPLETED, TrialState.PRUNED, TrialState.FAILED, TrialState.QUARANTINED}
 )
@@ -250,7 +249,8 @@ def _guard(plan: Plan, state: SearchState, step: int, known: int) -> str | None:
 def guard_from_pairs(plan: Plan, pairs: Sequence[tuple[float, float]]) -> str | None:
     """Return why the warm-up's (milestone, final) costs allow no pruning; None where they do."""
     floor = plan.pruning.minimum_rank_correlation
-    correlation = rank_correlation(pairs)
+    enough = len(pairs) >= PAIRS_MINIMUM
+    correlation = rank_correlation(*zip(*pairs, strict=True)) if enough else None
     if correlation is None:
         return f"no rank correlation in {len(pairs)} completed warm-up trials"
     if correlation < floor:
@@ -259,22 +259,3 @@ def guard_from_pairs(plan: Plan, pairs: Sequence[tuple[float, float]]) -> str | 
             f"below {floor:.2f}"
         )
     return None
-
-
-def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Return Spearman's rank correlation, ties at their mean rank; None where it is undefined."""
-    if len(pairs) < 3:
-        return None
-    columns = [
-        _mean_ranks(np.asarray(column, dtype=np.float64)) for column in zip(*pairs, strict=True)
-    ]
-    first, second = (column - column.mean() for column in columns)
-    scale = math.sqrt(float(first @ first) * float(second @ second))
-    return None if scale == 0 else float(first @ second) / scale
-
-
-def _mean_ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    ranks: npt.NDArray[np.float64] = (ends - (counts - 1) / 2.0)[place]
-    return ranks

@@ -10,9 +10,9 @@ from parcel_assets.core.search_batches import (
     batches_to_close,
     cut_table,
     fresh_configurations,
+    guard_from_pairs,
     next_batch,
     past_trials,
-    rank_correlation,
 )
 from parcel_assets.core.search_charges import (
     Room,
@@ -155,12 +155,12 @@ def test_nothing_is_pruned_before_the_warm_up_is_over() -> None:
     assert "warm-up" in cut_table(story.plan, story.state, 3)[0].reason
 
 
-def test_rank_correlation_gives_ties_their_mean_rank() -> None:
-    assert rank_correlation([(1, 1), (2, 2), (3, 3)]) == pytest.approx(1.0)
-    assert rank_correlation([(1, 3), (2, 2), (3, 1)]) == pytest.approx(-1.0)
-    assert rank_correlation([(1, 1), (1, 2), (2, 3)]) == pytest.approx(math.sqrt(0.75))
-    assert rank_correlation([(1, 1), (1, 2), (1, 3)]) is None
-    assert rank_correlation([(1, 1), (2, 2)]) is None
+def test_too_few_or_equal_warm_up_trials_allow_no_pruning() -> None:
+    plan = story_plan()
+    for pairs in ([], [(1.0, 1.0), (2.0, 2.0)], [(1.0, 1.0), (1.0, 2.0), (1.0, 3.0)]):
+        reason = f"no rank correlation in {len(pairs)} completed warm-up trials"
+        assert guard_from_pairs(plan, pairs) == reason
+    assert guard_from_pairs(plan, [(1.0, 1.0), (2.0, 2.0), (3.0, 3.0)]) is None
 
 
 # ---- verdicts and reports -----------------------------------------------------------------------
