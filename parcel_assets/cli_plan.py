@@ -77,12 +77,14 @@ def plan_new(
 @plan_app.command(name="check")
 def plan_check(plan: PlanArgument, *, as_json: JsonOption = False) -> None:
     """Read a plan strictly and report every fault at once."""
-    from parcel_assets.steps.data import require_usable
+    from parcel_assets.steps.data import require_parent, require_usable
 
     OPTIONS.json = as_json
     settings = OPTIONS.settings()
     found = find_plan(plan, settings)
-    require_usable(found.plan, open_ports(settings))
+    ports = open_ports(settings)
+    require_usable(found.plan, ports)
+    require_parent(found.revision, found.plan, ports)
     pinned = found.plan.snapshot.digest
     if as_json:
         print_json(
