@@ -134,7 +134,11 @@ def _standing(chain: Chain) -> Standing:
                     gate=gate.name,
                     hold=verdict.hold,
                     done=done,
-                    facts={**verdict.facts, "question": gate.question, "remedy": gate.remedy},
+                    facts={
+                        **verdict.facts,
+                        "question": gate.question,
+                        "remedy": gate.remedy_for(chain.revision),
+                    },
                 )
     packet = PacketBody.model_validate(chain.evidence[Stage.PACKET].body)
     return Standing(
