@@ -30,6 +30,11 @@ def shipment_codes(shipments: ArrayLike) -> Codes:
             "shipments",
             "Pass the shipment column without missing values.",
         )
+    if names.dtype.kind in "iu" and len(names) and names.min() >= 0 and names.max() < len(names):
+        present = np.zeros(int(names.max()) + 1, dtype=np.bool_)  # codes already: no sorting
+        present[names] = True
+        numbers: Codes = np.cumsum(present, dtype=np.intp) - 1
+        return numbers[names]
     _, codes = np.unique(names, return_inverse=True)
     return codes.astype(np.intp, copy=False)
 
