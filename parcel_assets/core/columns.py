@@ -34,9 +34,10 @@ def shipment_codes(shipments: ArrayLike) -> Codes:
         present = np.zeros(int(names.max()) + 1, dtype=np.bool_)  # codes already: no sorting
         present[names] = True
         numbers: Codes = np.cumsum(present, dtype=np.intp) - 1
-        return numbers[names]
-    _, codes = np.unique(names, return_inverse=True)
-    return codes.astype(np.intp, copy=False)
+        codes: Codes = numbers[names]
+        return codes
+    _, places = np.unique(names, return_inverse=True)
+    return places.astype(np.intp, copy=False)
 
 
 def codes_of(shipments: ArrayLike, photos: int) -> Codes:
