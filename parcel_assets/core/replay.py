@@ -5,7 +5,7 @@ Costs are taken as recorded: they come from stored scores, which a rerun checks.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from parcel_assets.core.ledger import Event, Kind
 from parcel_assets.core.plan import Plan
@@ -45,6 +45,7 @@ class ReplayedDecision:
     replayed_verdict: str
     reason: str
     fault: str  # what does not agree, or empty
+    quarantined: str = ""  # why its attempt counts for nothing now, or empty
 
     @property
     def agrees(self) -> bool:
@@ -84,8 +85,14 @@ class _Replay:
 
     @property
     def decisions(self) -> tuple[ReplayedDecision, ...]:
-        """The verdicts, in order of the reports."""
-        return tuple(self._decisions)
+        """The verdicts, in order of the reports; a quarantine is known for those before it too."""
+        attempts = self._state.attempts
+        return tuple(
+            replace(one, quarantined=attempts[one.attempt].quarantined or "")
+            if one.attempt in attempts
+            else one
+            for one in self._decisions
+        )
 
     def _batch(self, batch: Batch) -> None:
         early = next_batch(self._plan, self._state) != batch.batch
