@@ -78,7 +78,7 @@ def _audit_file(file: Path) -> LedgerAudit:
 
     if not file.is_file():
         raise SettingError(
-            "no such file",
+            "a folder" if file.is_dir() else "no such file",
             expected="a chain written by `parcel-assets ledger export REVISION`",
             where=str(file),
             remedy="Name the exported file.",
