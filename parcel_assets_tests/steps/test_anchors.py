@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -14,6 +14,8 @@ from parcel_assets.steps.ledger import audit_ledger
 from parcel_assets_tests.fakes import FakeLedger
 from parcel_assets_tests.search_world import REVISION
 from parcel_assets_tests.simulation.theatre import Case
+
+Answer = TypeVar("Answer")
 
 pytestmark = pytest.mark.usefixtures("unflushed")
 
@@ -31,7 +33,7 @@ class SlowLedger(FakeLedger):
     def record_of(self, revision: str) -> LedgerRecord:
         return self._slowly(super().record_of(revision))
 
-    def _slowly(self, answer: Any) -> Any:
+    def _slowly(self, answer: Answer) -> Answer:
         while self._meanwhile:
             self._meanwhile.pop()()
         return answer
