@@ -18,6 +18,7 @@ KEPT_SEEDS = (
     (7, ("lost message",), "a worker whose hello was lost lived on and was awaited for ever"),
     (0, ("repeat",), "a checkpoint that was told twice was recorded twice"),
     (27, ("theft by copy", "death", "crash"), "a thief was quarantined, its victim stayed"),
+    (6, ("theft by parent", "lost checkpoint"), "… where the file that named the victim was gone"),
 )
 
 Results = dict[range, "Future[Tally]"]
