@@ -251,7 +251,7 @@ def _print_search(chain: Chain, state: SearchState) -> None:
         ("attempts", _listed(state.attempts_by_state)),
         (
             "best",
-            f"{state.best_trial} at {state.best_cost_per_1000:.1f}" if state.best_trial else None,
+            f"{state.best_trial} at {state.best_cost_per_1000:.0f}" if state.best_trial else None,
         ),
         ("accelerator-hours", f"{_listed(hours)} of {chain.plan.search.cap_accelerator_hours:g}"),
     ]
