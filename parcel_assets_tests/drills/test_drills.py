@@ -160,11 +160,11 @@ def test_settings_that_reach_no_drill_are_named(
         monkeypatch.delenv(name)
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     run(monkeypatch, drill_with(right))
-    assert "Not used by a drill" not in capsys.readouterr().out
+    assert "Not used by a drill" not in "".join(capsys.readouterr())
     monkeypatch.setenv("PARCEL_ASSETS_ENGINE", "ray")
     monkeypatch.setenv("PARCEL_ASSETS_WORKERS", "")
     run(monkeypatch, drill_with(right))
-    (line,) = (o for o in capsys.readouterr().out.splitlines() if "Not used by a drill" in o)
+    (line,) = (o for o in "".join(capsys.readouterr()).splitlines() if "Not used by a drill" in o)
     assert line.endswith("its own: PARCEL_ASSETS_ENGINE.")
 
 
