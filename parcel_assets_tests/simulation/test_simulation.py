@@ -13,8 +13,8 @@ from parcel_assets_tests.simulation.world import PLANS, World, simulate, undistu
 SEEDS = 2_000
 BATCH = 100
 BATCHES = [range(first, first + BATCH) for first in range(0, SEEDS, BATCH)]
-# Worlds that fail where a mended fault is put back: seed, the faults that strike (None: as drawn, and
-# the plan too), and what it was.
+# Worlds that fail where a mended fault is put back: seed, the faults that strike and what it was.
+# Without faults named, they are drawn from the seed, and so is the plan.
 KEPT_SEEDS = (
     (7, ("lost message",), "a worker whose hello was lost lived on and was awaited for ever"),
     (0, ("repeat",), "a checkpoint that was told twice was recorded twice"),
