@@ -55,8 +55,10 @@ class SqlLedger:
     that is stopped or dead prolongs nothing.
     """
 
-    def __init__(self, url: str, *, lease_seconds: float = LEASE_SECONDS) -> None:
-        self._engine = open_database(url)
+    def __init__(
+        self, url: str, *, lease_seconds: float = LEASE_SECONDS, creates: bool = True
+    ) -> None:
+        self._engine = open_database(url, creates=creates)
         self._heads: dict[Lease, tuple[Event | None, set[Kind]]] = {}
         self._guard = threading.RLock()
         self._clock = self._read(LedgerClock)
