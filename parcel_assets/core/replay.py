@@ -16,22 +16,6 @@ from parcel_assets.core.trial import Batch, Cut, MilestoneReported
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayedCut:
-    """One cut of one batch as stored, beside what the rules make of the events before it."""
-
-    batch: int
-    step: int
-    stored: Cut | None
-    replayed: Cut | None
-    fault: str  # what does not agree, or empty
-
-    @property
-    def agrees(self) -> bool:
-        """Whether values, cut and reason are what the rules give."""
-        return not self.fault
-
-
-@dataclass(frozen=True, slots=True)
 class ReplayedDecision:
     """One verdict on a milestone report as recorded, beside the one that its replay gives."""
 
@@ -53,14 +37,19 @@ class ReplayedDecision:
         return not self.fault
 
 
-def replay_cuts(plan: Plan, events: Iterable[Event]) -> tuple[ReplayedCut, ...]:
-    """Return every stored cut with its replay, in order of the batches."""
-    return _Replay(plan, events).cuts
-
-
 def replay_decisions(plan: Plan, events: Iterable[Event]) -> tuple[ReplayedDecision, ...]:
-    """Return every verdict with its replay, in order of the reports."""
-    return _Replay(plan, events).decisions
+    """Return every verdict with its replay, in order of the reports.
+
+    A quarantine marks the reports before it, too.
+    """
+    replay = _Replay(plan, events)
+    attempts = replay.state.attempts
+    return tuple(
+        replace(one, quarantined=attempts[one.attempt].quarantined or "")
+        if one.attempt in attempts
+        else one
+        for one in replay.decisions
+    )
 
 
 class _Replay:
@@ -68,37 +57,22 @@ class _Replay:
 
     def __init__(self, plan: Plan, events: Iterable[Event]) -> None:
         self._plan = plan
-        self._state = SearchState(plan)
-        self._cuts: dict[tuple[int, int], ReplayedCut] = {}
-        self._decisions: list[ReplayedDecision] = []
+        self.state = SearchState(plan)
+        # (batch, step) -> the cut as stored, and what is wrong with it, or empty
+        self._cuts: dict[tuple[int | None, int], tuple[Cut | None, str]] = {}
+        self.decisions: list[ReplayedDecision] = []
         for event in events:
             if event.kind == Kind.BATCH_OPENED:
                 self._batch(Batch.model_validate(event.body))
             elif event.kind == Kind.MILESTONE_REPORTED:
                 self._report(MilestoneReported.model_validate(event.body))
-            self._state.apply(event)
-
-    @property
-    def cuts(self) -> tuple[ReplayedCut, ...]:
-        """The cuts, in order of the batches."""
-        return tuple(self._cuts.values())
-
-    @property
-    def decisions(self) -> tuple[ReplayedDecision, ...]:
-        """The verdicts, in order of the reports; a quarantine is known for those before it too."""
-        attempts = self._state.attempts
-        return tuple(
-            replace(one, quarantined=attempts[one.attempt].quarantined or "")
-            if one.attempt in attempts
-            else one
-            for one in self._decisions
-        )
+            self.state.apply(event)
 
     def _batch(self, batch: Batch) -> None:
-        early = next_batch(self._plan, self._state) != batch.batch
+        early = next_batch(self._plan, self.state) != batch.batch
         fault = f"batch {batch.batch} was opened before it might" if early else ""
         stored = {cut.step: cut for cut in batch.cut_table}
-        replayed = {cut.step: cut for cut in cut_table(self._plan, self._state, batch.batch)}
+        replayed = {cut.step: cut for cut in cut_table(self._plan, self.state, batch.batch)}
         milestones = self._plan.training.milestones[:-1]
         keeps = dict(zip(milestones, self._plan.pruning.keep_fractions, strict=True))
         for step in sorted(stored | replayed):
@@ -108,8 +82,7 @@ class _Replay:
                 why = f"{what} at step {step}"
             else:
                 why = self._cut_fault(found, expected, keeps[step])
-            why = fault or why
-            self._cuts[batch.batch, step] = ReplayedCut(batch.batch, step, found, expected, why)
+            self._cuts[batch.batch, step] = found, fault or why
 
     def _cut_fault(self, found: Cut, expected: Cut, keep: float) -> str:
         """Return what is wrong with a stored cut: its own sums first, then where they came from."""
@@ -133,21 +106,18 @@ class _Replay:
         return ""
 
     def _report(self, report: MilestoneReported) -> None:
-        subject = self._state.subjects.get(report.subject)
-        batch = subject.batch if subject is not None else None
-        cut = None if batch is None else self._cuts.get((batch, report.step))
-        stored = cut.stored if cut is not None else None
+        subject = self.state.subjects.get(report.subject)
+        stored, verdict, reason = None, "", ""
         if subject is None:
-            verdict, reason, fault = "", "", f"{report.subject} was never started"
+            fault = f"{report.subject} was never started"
         else:
-            found = verdict_of(
-                self._plan, self._state, report.subject, report.step, report.cost_per_1000
+            stored, fault = self._cuts.get((subject.batch, report.step), (None, ""))
+            verdict, reason = verdict_of(
+                self._plan, self.state, report.subject, report.step, report.cost_per_1000
             )
-            verdict, reason = str(found[0]), found[1]
-            fault = cut.fault if cut is not None else ""
         if not fault and (str(report.verdict), report.reason) != (verdict, reason):
             fault = f"recorded {report.verdict!s} ({report.reason}), replayed {verdict} ({reason})"
-        self._decisions.append(
+        self.decisions.append(
             ReplayedDecision(
                 subject=report.subject,
                 attempt=report.attempt,
@@ -156,7 +126,7 @@ class _Replay:
                 cut=stored.cut_cost if stored is not None else None,
                 values=stored.values if stored is not None else (),
                 verdict=str(report.verdict),
-                replayed_verdict=verdict,
+                replayed_verdict=str(verdict),
                 reason=report.reason,
                 fault=fault,
             )
