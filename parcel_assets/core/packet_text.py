@@ -196,6 +196,7 @@ def _card_rows(files: Files, page: Mapping[str, Any]) -> list[str]:
     """Return the card's table: costs with a decimal only where the winner's misses carry one."""
     winner, missed = page["winner"], body_of(files, Stage.RERUN)["validation"]["missed"]
     corrected = dict(winner["corrected_cost"])
+    corrected["source"] += "/mean"
     corrected["value"] = (corrected["value"] or {}).get("mean")
     rows = [
         ("trials planned", page["counts"]["budget_trials"]),
