@@ -45,7 +45,7 @@ def packet_fetch(
     """Copy a packet and verify it; nothing appears at the target unless it verifies."""
     OPTIONS.json = as_json
     settings = OPTIONS.settings()
-    known = location in open_ports(settings).ledger.revisions()
+    known = location in open_ports(settings, creates=False).ledger.revisions()
     source = str(_folder_of(location, settings)) if known else location
     fetched = fetch_packet(
         source,
@@ -136,7 +136,7 @@ def _folder_of(packet: str, settings: Settings) -> Path:
     """Return the folder of a packet named by path or by revision."""
     if Path(packet).is_dir():
         return Path(packet)
-    chain = load_chain(packet, open_ports(settings))
+    chain = load_chain(packet, open_ports(settings, creates=False))
     if Stage.PACKET not in chain.evidence:
         raise PacketError(
             f"no packet of {packet}",

@@ -76,7 +76,7 @@ def _sizes(
     """Return the sizes: from the split, else the label table, else what the plan asks for."""
     plan = found.plan
     if shipments is None:
-        counted = sizes_of_split(found.revision, plan, open_ports(settings), world)
+        counted = sizes_of_split(found.revision, plan, open_ports(settings, creates=False), world)
         if counted is not None:
             return counted
         try:
