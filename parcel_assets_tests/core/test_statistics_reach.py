@@ -4,11 +4,21 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
-from parcel_assets.core import final, rerun_report, simulation, slice_family, slice_report
+from parcel_assets.core import (
+    final,
+    rerun_report,
+    simulation,
+    slice_family,
+    slice_report,
+    statistics,
+    thresholds,
+)
+from parcel_assets.core import search_batches as batches
 from parcel_assets.core import selection_bias as bias
 from parcel_assets.core import simulation_pruning as pruning
 from parcel_assets.core import simulation_slices as simulated
@@ -16,6 +26,7 @@ from parcel_assets.core import slices as judging
 from parcel_assets.core.slice_family import judge_together
 from parcel_assets.core.slice_verdict import Outcome, SliceResult, decide
 from parcel_assets.core.slices import judge_miss_slice
+from parcel_assets.steps import dispatch_desk as desk
 from parcel_assets_tests.promises import rule
 
 PACKAGE = Path(slice_family.__file__).parents[1]
@@ -115,17 +126,27 @@ def test_the_display_interval_reaches_no_gate_either() -> None:
     }
 
 
-def test_the_simulator_asks_the_functions_that_the_chain_asks() -> None:
-    # the same objects, not others of the same name
-    assert simulated.judge_miss_slice is slice_report.judge_miss_slice is judging.judge_miss_slice
-    assert simulated.judge_cost_slice is slice_report.judge_cost_slice is judging.judge_cost_slice
-    corrected = bias.selection_corrected_cost
-    assert simulation.selection_corrected_cost is rerun_report.selection_corrected_cost is corrected
-    assert simulation.estimate_cost is final.estimate_cost is rerun_report.estimate_cost
-    assert simulation.judge_final is final.judge_final
-    assert pruning.cut_from_values.__module__ == "parcel_assets.core.search_batches"
-    assert pruning.guard_from_pairs.__module__ == "parcel_assets.core.search_batches"
-    # and it decides nothing by itself: no quantile, no bound, no outcome of its own making
+@pytest.mark.parametrize(
+    ("name", "home", "users"),
+    [
+        ("judge_miss_slice", judging, [simulated, slice_report, final]),
+        ("judge_cost_slice", judging, [simulated, slice_report]),
+        ("selection_corrected_cost", bias, [simulation, rerun_report]),
+        ("estimate_cost", statistics, [simulation, final, rerun_report]),
+        ("choose_threshold", thresholds, [simulation, desk]),
+        ("judge_final", final, [simulation]),
+        ("cut_from_values", batches, [pruning]),
+        ("guard_from_pairs", batches, [pruning]),
+    ],
+)
+def test_the_simulator_asks_the_functions_that_the_chain_asks(
+    name: str, home: ModuleType, users: list[ModuleType]
+) -> None:
+    # the same object, not another of the same name
+    assert {id(vars(one)[name]) for one in (home, *users)} == {id(vars(home)[name])}
+
+
+def test_the_simulator_decides_nothing_by_itself() -> None:
     for name in ("simulation", "simulation_slices", "simulation_pruning"):
         said = set(names_in(PACKAGE / "core" / f"{name}.py"))
         assert not said & {"student_quantile", "stdtrit", "stdtr", "upper", "harm_chance"}
