@@ -35,6 +35,7 @@ from parcel_assets.core.ports import (
     Vault,
 )
 from parcel_assets.core.sketch import ArchiveSketch, LabelTable, sketch_archive
+from parcel_assets.core.timestamps import Timestamper
 from parcel_assets.settings import REPOSITORY, Settings
 
 __all__ = [
@@ -108,6 +109,8 @@ def open_ports(settings: Settings, notify: Notify | None = None) -> Ports:
         workers=settings.workers,
         render_report=_render_report,
         signature_holds=_signature_holds,
+        timestamper=_timestamper(settings),
+        timestamps_declined=settings.timestamps_declined,
         notify=notify or (lambda _kind, _facts: None),
     )
 
@@ -198,6 +201,7 @@ def _vault(settings: Settings) -> Vault:
         settings.store,
         recipient=settings.holdout_recipient,
         key=settings.holdout_key,
+        key_is_shared=settings.holdout_key_is_shared,
     )
 
 
@@ -205,6 +209,14 @@ def _signer(settings: Settings) -> Signer:
     from parcel_assets.adapters.signer_ecdsa import EcdsaSigner
 
     return EcdsaSigner(settings.keys)
+
+
+def _timestamper(settings: Settings) -> Timestamper | None:
+    if settings.timestamp_url is None or settings.timestamp_root is None:
+        return None
+    from parcel_assets.adapters.timestamp_rfc3161 import Rfc3161Timestamper
+
+    return Rfc3161Timestamper(settings.timestamp_url, settings.timestamp_root)
 
 
 def _registry(settings: Settings) -> Registry:

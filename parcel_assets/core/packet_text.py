@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from parcel_assets.core.approval import who_words
+from parcel_assets.core.ledger import Event
 from parcel_assets.core.packet import (
     KEY_FILE,
+    LEDGER_FILE,
     MODEL_FILE,
     SIGNATURE_FILE,
     SUMS_FILE,
@@ -22,6 +24,13 @@ from parcel_assets.core.packet import (
 )
 from parcel_assets.core.snapshot import SnapshotBody
 from parcel_assets.core.stage import Stage
+from parcel_assets.core.timestamps import (
+    CHOICE,
+    SPLIT,
+    event_file,
+    token_file,
+    told_timestamps,
+)
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run such a cell
 CROISSANT = "http://mlcommons.org/croissant/1.0"
@@ -48,7 +57,7 @@ def _cell(value: Any) -> str:
     return f"'{words}" if looks_like_formula else words
 
 
-def readme(revision: str, key: bytes, *, is_closed: bool = False) -> bytes:
+def readme(revision: str, key: bytes, events: Sequence[Event], *, is_closed: bool = False) -> bytes:
     """Return README.md: how to verify the packet with sha256sum and openssl and nothing of ours."""
     title, holding = (
         "Release packet",
@@ -87,12 +96,52 @@ openssl pkey -pubin -in {KEY_FILE} -outform DER | sha256sum
 The fingerprint should be `{key_fingerprint(key)}`.
 A key inside the packet proves only that list and key belong together; who owns the key you must
 learn elsewhere.
-
+{timestamp_text(events)}
 ## What else can be checked
 
 `parcel-assets packet verify FOLDER` does the above and also recomputes, from `ledger.jsonl`: the
 chain of events, the digests of `evidence/*.json`, all trials and attempts, {only_once}
 """.encode()
+
+
+def timestamp_text(events: Sequence[Event]) -> str:
+    """Return what a reader can check of a packet's timestamps, and what they say and do not."""
+    told = {name: one for name, one in told_timestamps(events).items() if one is not None}
+    if not told:
+        return """
+This search is not timestamped: that its split was sealed before the first trial, and its choice
+made before the holdout was opened, rests on this ledger alone.
+"""
+    missing = [name for name in (SPLIT, CHOICE) if name not in told]
+    lines = [
+        "",
+        "## Check its timestamps",
+        "",
+        "A timestamp authority signed that it saw an event of the ledger, and when. The event is",
+        f"beside its token; its SHA-256 is its digest in `{LEDGER_FILE}`. Get the authority's root",
+        "certificate (here `root.pem`) from the authority itself, never from this packet's author:",
+        "",
+        "```bash",
+        *(
+            f"openssl ts -verify -data {event_file(name)} -in {token_file(name)} -CAfile root.pem"
+            for name in told
+        ),
+        *(f"openssl ts -reply -in {token_file(name)} -text | grep 'Time stamp'" for name in told),
+        "```",
+        "",
+        *(
+            f"- {name}: event {one['event']}, stamped {one['stamped_at']} by `{one['authority']}`"
+            for name, one in told.items()
+        ),
+        *(f"- {name}: not timestamped" for name in missing),
+        "",
+        "This shows that what is written up to that event was written before that time. It does",
+        "not show that nobody looked at the holdout in another way, nor who the authority is.",
+        "`parcel-assets packet verify FOLDER --timestamp-root root.pem` checks the same, and that",
+        "the split's stands before the first trial and the choice's right before the opening.",
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def model_card(files: Files, verdict: Mapping[str, Any], purpose: str) -> bytes:

@@ -40,6 +40,7 @@ from parcel_assets.core.packet_files import (
     json_lines,
     ledger_lines,
     pictures_of,
+    read_events,
 )
 from parcel_assets.core.packet_page import verdict_document
 from parcel_assets.core.packet_text import croissant, csv_table, model_card, readme
@@ -50,6 +51,7 @@ from parcel_assets.core.stage import Stage
 from parcel_assets.core.statistics import Costs
 from parcel_assets.core.table import table_rows, unpack_scores
 from parcel_assets.core.thresholds import cost_curve
+from parcel_assets.core.timestamps import token_digests
 from parcel_assets.steps.admission import StageSession
 
 GOLDEN_PHOTOS = 64
@@ -118,7 +120,9 @@ def _signed(session: StageSession, files: Contents) -> Contents:
             remedy="Open the ports with `wiring.open_ports`.",
         )
     is_closed = MODEL_FILE not in files
-    files["README.md"] = readme(session.chain.revision, files[KEY_FILE], is_closed=is_closed)
+    files["README.md"] = readme(
+        session.chain.revision, files[KEY_FILE], read_events(files), is_closed=is_closed
+    )
     files[REPORT_FILE] = ports.render_report(files)
     files[SUMS_FILE] = digest_list(files)
     files[SIGNATURE_FILE] = ports.signer.sign(files[SUMS_FILE])
@@ -126,12 +130,14 @@ def _signed(session: StageSession, files: Contents) -> Contents:
 
 
 def _records(session: StageSession, stages: Sequence[Stage]) -> Contents:
-    """Return plan, ledger, key, receipts, and the stages' evidence with its pictures."""
+    """Return plan, ledger, key, receipts, tokens, and the stages' evidence with its pictures."""
     chain, store = session.chain, session.ports.store
     files = {evidence_file(one): store.get(chain.digests[one]) for one in stages}
+    events = session.ports.ledger.events(chain.revision)
+    files |= {path: store.get(digest) for path, digest in token_digests(events).items()}
     files |= {
         PLAN_FILE: pretty_json(chain.plan.document()),
-        LEDGER_FILE: ledger_lines(session.ports.ledger.events(chain.revision)),
+        LEDGER_FILE: ledger_lines(events),
         KEY_FILE: session.ports.signer.public_key(),
         RECEIPTS_FILE: pretty_json(chain.observed.get("receipts", [])),
     }

@@ -294,6 +294,9 @@ class TestEvaluate:
         with pytest.raises(HoldoutError, match="no usable label key"):
             opened.look()
         key.write_text(right)
+        with pytest.raises(SettingError, match="others may read"):
+            opened.look()
+        key.chmod(0o600)
         assert opened.look()["decryptions"] == 1
 
     def test_a_vault_process_that_dies_before_decrypting_is_resumed(self, tmp_path: Path) -> None:
