@@ -1,8 +1,8 @@
 """The composition root: settings become adapters. No other file names a technology.
 
 Every adapter is imported when it is first used, so that loading this file (and with it Dagster's
-code location and the command line) costs no torch, no Great Expectations and no Optuna. What a
-search may answer is no setting: that stands in the plan.
+code location and the command line) costs no torch and no Great Expectations. What a search may
+answer is no setting: that stands in the plan.
 """
 
 import importlib.util
@@ -195,10 +195,9 @@ def _validator() -> TableValidator:
 def _vault(settings: Settings) -> Vault:
     from parcel_assets.adapters.vault_age import AgeVault
 
+    places = (settings.vault, settings.keys, settings.store)
     return AgeVault(
-        settings.vault,
-        settings.keys,
-        settings.store,
+        *places,
         recipient=settings.holdout_recipient,
         key=settings.holdout_key,
         key_is_shared=settings.holdout_key_is_shared,
@@ -212,7 +211,7 @@ def _signer(settings: Settings) -> Signer:
 
 
 def _timestamper(settings: Settings) -> Timestamper | None:
-    if settings.timestamp_url is None or settings.timestamp_root is None:
+    if not (settings.timestamp_url and settings.timestamp_root):
         return None
     from parcel_assets.adapters.timestamp_rfc3161 import Rfc3161Timestamper
 
