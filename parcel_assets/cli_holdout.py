@@ -1,5 +1,6 @@
 """`parcel-assets holdout` and `revisions`: what was opened by whom, and what follows what."""
 
+import os
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,10 +82,10 @@ def holdout_open(
     from parcel_assets.steps.evaluation import evaluate_final
 
     OPTIONS.json = as_json
-    if not key.is_file():
+    if not os.access(key, os.R_OK):
         raise SettingError(
-            "no such file",
-            expected="the private key, as `age-keygen` wrote it",
+            "no such file, or none that this user may read",
+            expected="the key-holder at work, with the private key that `age-keygen` wrote",
             where=str(key),
             remedy="Name the file with --key. Nothing was opened.",
         )

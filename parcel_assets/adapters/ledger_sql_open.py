@@ -87,7 +87,10 @@ def _engine(url: str) -> sa.Engine:
         )
     on_file = parsed.get_backend_name() == "sqlite" and parsed.database not in {None, ""}
     if on_file and parsed.database != ":memory:":
-        Path(str(parsed.database)).expanduser().parent.mkdir(parents=True, exist_ok=True)
+        place = Path(str(parsed.database)).expanduser()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if not place.exists() and not place.name.startswith("file:"):
+            place.touch()  # SQLite itself would let no group write, whatever the umask says
     if parsed.get_backend_name() == "sqlite":
         engine = sa.create_engine(parsed)
         sa.event.listen(engine, "connect", _prepare_sqlite)

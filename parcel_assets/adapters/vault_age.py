@@ -8,6 +8,7 @@ step; what it says, to `core.final`.
 import contextlib
 import fcntl
 import hmac
+import os
 import re
 import secrets
 import shutil
@@ -184,7 +185,17 @@ class AgeVault:
 
     def _require_private_key(self) -> None:
         path = self._key or self._keys / PRIVATE_KEY_FILE
-        if path.exists() and not self._key_is_shared:
+        if not os.access(path, os.R_OK):
+            if self._key is None:  # made on first use; the vault's process tells of a lost one
+                return
+            raise HoldoutError(
+                "no label key that this user may read",
+                expected="the key-holder's private key, and the key-holder at work",
+                where=str(path),
+                remedy="The key-holder runs this command, as a user of their own. The labels stay "
+                "sealed.",
+            )
+        if not self._key_is_shared:
             otherwise = "Else say so with --key-is-shared: the packet then claims L1 and why."
             require_private(path.stat().st_mode, str(path), otherwise if self._key else "")
 

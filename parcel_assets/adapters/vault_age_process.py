@@ -15,7 +15,16 @@ from typing import Any
 from parcel_assets.core.codec import canonical_json
 from parcel_assets.core.errors import HoldoutError
 
-ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
+ENVIRONMENT = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+    "PYTHONPATH",
+    "VIRTUAL_ENV",
+    "LD_LIBRARY_PATH",
+)
 
 
 def ask_vault(order: Mapping[str, Any], where: str) -> dict[str, Any]:
