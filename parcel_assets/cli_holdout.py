@@ -30,7 +30,7 @@ def holdout_status(
     from parcel_assets.steps import holdouts
 
     OPTIONS.json = as_json
-    ports = open_ports(OPTIONS.settings())
+    ports = open_ports(OPTIONS.settings(), creates=False)
     found = holdouts.holdout_status(ports, archive)
     if archive is not None and not found:
         known = sorted({one.archive for one in holdouts.revision_lines(ports)})
@@ -92,7 +92,7 @@ def holdout_open(
     settings = replace(
         OPTIONS.settings(), holdout_key=key.absolute(), holdout_key_is_shared=key_is_shared
     )
-    ports = open_ports(settings)
+    ports = open_ports(settings, creates=False)
     body = evaluate_final(revision, ports).body
     if as_json:
         print_json({"revision": revision, **body})
@@ -118,7 +118,7 @@ def holdout_release(
 
     OPTIONS.json = as_json
     settings = replace(OPTIONS.settings(), holdout_key=None if key is None else key.absolute())
-    told = release_holdout(revision, open_ports(settings), reason=reason, folder=to)
+    told = release_holdout(revision, open_ports(settings, creates=False), reason=reason, folder=to)
     if as_json:
         print_json({"revision": revision, "folder": str(to), **told})
         return
@@ -132,7 +132,7 @@ def revisions(*, as_json: JsonOption = False) -> None:
     from parcel_assets.steps.holdouts import revision_lines
 
     OPTIONS.json = as_json
-    ports = open_ports(OPTIONS.settings())
+    ports = open_ports(OPTIONS.settings(), creates=False)
     rows: list[dict[str, Any]] = []
     for one in revision_lines(ports):
         standing = standing_or_fault(one.revision, ports)
