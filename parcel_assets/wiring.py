@@ -39,33 +39,12 @@ from parcel_assets.core.timestamps import Timestamper
 from parcel_assets.settings import REPOSITORY, Settings
 
 __all__ = [
-    "REPOSITORY",
-    "PlanFile",
-    "Settings",
-    "TableRules",
-    "archive_version",
-    "copy_plan",
-    "draw_sample",
-    "find_plan",
-    "host_name",
-    "list_plans",
-    "look_at_archive",
-    "open_charts",
-    "open_ledger",
-    "open_ports",
-    "open_source",
-    "open_store",
-    "open_trainer",
-    "plan_file_of",
-    "process_lives",
-    "process_start",
-    "read_labels",
-    "shipped_plan",
-    "sign_with",
-    "sketch_folder",
-    "write_pin",
-    "write_text",
-]
+    "REPOSITORY", "PlanFile", "Settings", "TableRules", "archive_version", "copy_plan",
+    "draw_sample", "find_plan", "host_name", "list_plans", "look_at_archive", "open_charts",
+    "open_ledger", "open_ports", "open_source", "open_store", "open_trainer", "plan_file_of",
+    "process_lives", "process_start", "read_labels", "shipped_plan", "sign_with",
+    "sketch_folder", "write_pin", "write_text",
+]  # fmt: skip
 
 Port = TypeVar("Port")
 Notify = Callable[[str, Mapping[str, Any]], None]
