@@ -36,7 +36,8 @@ def search(folder: Path, recipient: str) -> str:
     """Seal and search up to the slice report, and be refused the opening."""
     vault = vault_of(folder, recipient, None, shared=False)
     desk = make_desk(folder, ledger=ledger_of(folder), vault=vault)
-    selection.run_jobs = desk.run_jobs
+    # stands in for training
+    selection.run_jobs = desk.run_jobs  # type: ignore[attr-defined]
     for step in (validate_table, rerun_selected, report_slices):
         step(desk.revision, desk.ports)
     return "searched"
