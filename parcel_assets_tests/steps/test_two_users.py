@@ -129,3 +129,18 @@ def test_a_key_that_belongs_to_the_search_is_l1_with_the_reason(shared: Shared) 
     final = shared.open_as(SEARCH)
     assert final["evidence_level"] == "L1"
     assert "belongs to a user who sealed or searched" in final["evidence_level_reason"]
+
+
+def test_another_user_s_file_that_cannot_be_read_quarantines_nothing(shared: Shared) -> None:
+    (prefix, *_) = (path for path in shared.data.glob("store/attempts/**/owner.json"))
+    locked = prefix.with_name("checkpoint-1.safetensors")
+    locked.touch(0o600)
+    os.chown(locked, SEARCH, GROUP)
+    before = (shared.data / "ledger.sqlite").read_bytes()
+    refused = shared.open_as(KEY_HOLDER)
+    assert refused["error"] == "StorageError"
+    assert "Nothing was quarantined" in refused["remedy"]
+    assert not shared.receipts
+    assert len(before) == len((shared.data / "ledger.sqlite").read_bytes())
+    locked.unlink()
+    assert shared.open_as(KEY_HOLDER)["evidence_level"] == "L3"
