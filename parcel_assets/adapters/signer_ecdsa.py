@@ -40,7 +40,9 @@ class EcdsaSigner:
         return self._key().sign(data, ec.ECDSA(hashes.SHA256()))
 
     def public_key(self) -> bytes:
-        """Return the public key in PEM."""
+        """Return the public key in PEM; who may not read the private one reads its file."""
+        if self._path.exists() and not os.access(self._path, os.R_OK):
+            return (self._folder / PUBLIC_KEY_FILE).read_bytes()
         return (
             self._key().public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         )

@@ -131,6 +131,20 @@ def test_a_key_that_belongs_to_the_search_is_l1_with_the_reason(shared: Shared) 
     assert "belongs to a user who sealed or searched" in final["evidence_level_reason"]
 
 
+def test_the_release_key_s_public_half_is_read_by_who_may_not_read_the_private_one(
+    shared: Shared,
+) -> None:
+    said = "from parcel_assets.adapters.signer_ecdsa import EcdsaSigner; from pathlib import Path; "
+    said += f"print(EcdsaSigner(Path({str(shared.data / 'keys')!r})).public_key())"
+    own, other = run_as(SEARCH, "-c", said), run_as(KEY_HOLDER, "-c", said)
+    assert "BEGIN PUBLIC KEY" in own.stdout
+    assert other.stdout == own.stdout, other.stderr
+    assert (
+        "PermissionError"
+        in run_as(KEY_HOLDER, "-c", said.replace("public_key()", "sign(b'')")).stderr
+    )
+
+
 def test_another_user_s_file_that_cannot_be_read_quarantines_nothing(shared: Shared) -> None:
     (prefix, *_) = (path for path in shared.data.glob("store/attempts/**/owner.json"))
     locked = prefix.with_name("checkpoint-1.safetensors")
