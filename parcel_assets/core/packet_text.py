@@ -165,16 +165,14 @@ def model_card(files: Files, verdict: Mapping[str, Any], purpose: str) -> bytes:
         "",
         (
             "The model gives one photo of a parcel a damage score between 0 and 1. A score at or "
-            "above "
-            f"the threshold `{verdict['threshold']}` sends the parcel to manual review."
+            f"above the threshold `{verdict['threshold']}` sends the parcel to manual review."
         ),
         "",
         "## What it is not for",
         "",
         (
             "It does not decide about claims, and it knows nothing about photos unlike those of "
-            "its "
-            "snapshot: other cameras, other packaging, other damage. Look at the slices first."
+            "its snapshot: other cameras, other packaging, other damage. Look at the slices first."
         ),
         "",
         "## Numbers",
@@ -205,20 +203,25 @@ def model_card(files: Files, verdict: Mapping[str, Any], purpose: str) -> bytes:
         "",
         _input_words(read_json(files, "model/preprocess.json")),
         "",
+        *_decision_lines(files, verdict),
     ]
-    if verdict["decision"] is not None:
-        decision = read_json(files, verdict["decision"])
-        lines += [
-            "## Quality decision",
-            "",
-            (
-                f"{decision['outcome']} by {who_words(decision)}: "
-                f"{decision['reason']} Scope: {decision['scope'] or 'none'}. "
-                f"Expires: {decision['expires_on'] or 'does not apply'}."
-            ),
-            "",
-        ]
     return "\n".join(lines).encode()
+
+
+def _decision_lines(files: Files, verdict: Mapping[str, Any]) -> list[str]:
+    if verdict["decision"] is None:
+        return []
+    decision = read_json(files, verdict["decision"])
+    return [
+        "## Quality decision",
+        "",
+        (
+            f"{decision['outcome']} by {who_words(decision)}: "
+            f"{decision['reason']} Scope: {decision['scope'] or 'none'}. "
+            f"Expires: {decision['expires_on'] or 'does not apply'}."
+        ),
+        "",
+    ]
 
 
 def reuse_words(final: Mapping[str, Any]) -> str:

@@ -167,7 +167,8 @@ class Search:
         """Close what is settled and verified, open what may open, end what is over."""
         desk = self.desk
         for batch in batches_to_close(desk.state):
-            self._close(batch)
+            if not self._close(batch):
+                break  # what runs again now may belong to a later one
         while not self._space_exhausted and next_batch(desk.plan, desk.state) is not None:
             self._open()
         cap_reached = room_for(desk.plan, desk.state, "search") == Room.NO
@@ -181,10 +182,12 @@ class Search:
             entries = replay_entries(desk)
             desk.record(*entries, (Kind.SEARCH_ENDED, {"reason": reason}))
 
-    def _close(self, batch: int) -> None:
+    def _close(self, batch: int) -> bool:
         """Close a batch whose lineages verify; else quarantine, and its trials run again (S6)."""
-        if not self._quarantine_clashes(f"the close of batch {batch}", self._attempts(batch)):
-            self.desk.record((Kind.BATCH_CLOSED, {"batch": batch}))
+        if self._quarantine_clashes(f"the close of batch {batch}", self._attempts(batch)):
+            return False
+        self.desk.record((Kind.BATCH_CLOSED, {"batch": batch}))
+        return True
 
     def _attempts(self, batch: int | None = None) -> list[AttemptRecord]:
         """Return the clean attempts of a batch's trials, or of all."""
