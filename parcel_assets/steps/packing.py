@@ -43,7 +43,8 @@ from parcel_assets.core.packet_files import (
     read_events,
 )
 from parcel_assets.core.packet_page import verdict_document
-from parcel_assets.core.packet_text import croissant, csv_table, model_card, readme
+from parcel_assets.core.packet_readme import readme
+from parcel_assets.core.packet_text import croissant, csv_table, model_card
 from parcel_assets.core.ports import Scores
 from parcel_assets.core.search import fold_search
 from parcel_assets.core.serving import serving_estimate
