@@ -40,7 +40,7 @@ from parcel_assets.core.packet import (
     read_json,
 )
 from parcel_assets.core.packet_check import check_packet
-from parcel_assets.core.packet_decision import approval_faults
+from parcel_assets.core.packet_decision import decision_faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def verify_packet(
     signature_ok, sentence = _signature(files, public_key)
     if not faults:
         listed = {path: files[path] for path in files if path not in UNLISTED}
-        faults += check_packet(listed) or approval_faults(listed, signature_holds)
+        faults += check_packet(listed) or decision_faults(listed, signature_holds)
     return {
         "faults": [str(fault) for fault in faults],
         "fault_files": [fault.file for fault in faults],

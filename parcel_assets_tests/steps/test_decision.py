@@ -25,6 +25,7 @@ ACCEPT: dict[str, Any] = {
     "scope": "site A, until new corner photos are in",
     "expires_on": "2030-01-01",
 }
+NO_BOUNDS = {"scope": "", "expires_on": ""}
 DAY_SECONDS = 86_400
 
 
@@ -42,7 +43,8 @@ def report(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
 
 
 def decide(desk: Desk, **changes: Any) -> RecordedDecision:
-    return record_decision(REVISION, desk.ports, **ACCEPT | changes)
+    bounds = {} if changes.get("outcome", "accept") == "accept" else NO_BOUNDS
+    return record_decision(REVISION, desk.ports, **ACCEPT | bounds | changes)
 
 
 class TestAccept:
@@ -86,6 +88,9 @@ class TestRefusals:
             ({"role": "owner\x1b[2K"}, r"role with U\+001B"),
             ({"scope": "belt \u202e9"}, r"scope with U\+202E"),
             ({"reason": "bytes that are no text: \udcff"}, r"reason with U\+DCFF"),
+            ({"outcome": "close", "scope": "belt 9"}, "a scope for close"),
+            ({"outcome": "replace", "expires_on": "2030-01-01"}, "a last day for replace"),
+            ({"expires_on": ""}, "no expiry; expected a date"),
             ({"slice_evidence": "00" * 32}, "The evidence has changed since"),
         ],
     )
