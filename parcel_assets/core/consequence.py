@@ -31,21 +31,26 @@ def parcels_missed_per_1000(
 
 
 def consequence_words(seen: Mapping[str, Any]) -> str:
+    """Return what accepting means, in one text; see `consequences`."""
+    return " ".join(consequences(seen).values())
+
+
+def consequences(seen: Mapping[str, Any]) -> dict[str, str]:
     """Return what accepting means, from the numbers in parcels: of all, and of each held slice."""
     ours, theirs = seen["parcels_missed_per_1000"], seen["reference_parcels_missed_per_1000"]
-    words = [
-        (
+    words = {
+        "all_parcels": (
             f"Of 1,000 parcels {ours:.1f} would leave with damage that nobody looks at "
             f"(with the model in use {theirs:.1f}): {_change(ours, theirs, 1)}."
         )
-    ]
+    }
     for one in seen["slices_in_parcels"]:
         ours, theirs = one["missed_per_1000"], one["reference_missed_per_1000"]
-        words.append(
+        words[one["name"]] = (
             f"Of 1,000 parcels damaged in {one['name']}, {ours:.0f} would leave so "
             f"(with the model in use {theirs:.0f}): {_change(ours, theirs, 0)}."
         )
-    return " ".join(words)
+    return words
 
 
 def _change(ours: float, theirs: float, digits: int) -> str:

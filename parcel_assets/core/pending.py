@@ -31,6 +31,7 @@ class Pending:
     may_decide: tuple[str, ...]
     commands: Mapping[str, str]  # outcome -> the command, its blanks in capitals
     slice_evidence: str
+    if_accepted: str = ""  # what it means in missed parcels; measured by the step
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON fields."""
@@ -40,6 +41,7 @@ class Pending:
             "since": self.since,
             "candidate": self.candidate,
             "slices": list(self.slices),
+            "if_accepted": self.if_accepted,
             "notes": list(self.notes),
             "may_decide": list(self.may_decide),
             "commands": dict(self.commands),

@@ -166,8 +166,8 @@ class QualityDecision(dg.Config):
     )
     expires_on: str = Field(
         default="",
-        description="For accept only, and needed there: the last day on which it counts, such as "
-        "2030-12-31",
+        description="For accept only, and needed there: the last day (UTC) on which it counts, "
+        "such as 2030-12-31",
     )
     signature: str = Field(
         default="",

@@ -12,6 +12,7 @@ import dagster as dg
 from parcel_assets.core.approval import decide_commands, may_decide
 from parcel_assets.core.attempts import not_counted
 from parcel_assets.core.codec import digest_value
+from parcel_assets.core.consequence import consequences
 from parcel_assets.core.evidence import (
     FinalBody,
     PacketBody,
@@ -29,7 +30,8 @@ from parcel_assets.core.search import fold_search
 from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.defs.metadata_values import facts, picture, readable, table
 from parcel_assets.defs.plots import cost_curve_md, learning_curves_md, slice_heat_map_md
-from parcel_assets.steps.admission import load_plan
+from parcel_assets.steps.admission import load_chain, load_plan
+from parcel_assets.steps.decision_numbers import numbers_seen
 
 Metadata = dict[str, Any]
 WORST_NAMED = 6  # photos of a slice named in a table
@@ -228,10 +230,7 @@ def _slices(evidence: Evidence, ports: Ports) -> Metadata:
         "protected_passed": body.protected_passed,
     }
     if not body.protected_passed:
-        approvers = load_plan(evidence.revision, ports)[0].approvers
-        shown["next_command"] = decide_commands(evidence.revision, approvers)["accept"]
-        shown["who_may_decide"] = "; ".join(may_decide(approvers))
-        shown["slice_evidence"] = digest_value(evidence.document())
+        shown |= _held(evidence, ports)
     shown["slices"] = table(words)
     shown["heat_map"] = slice_heat_map_md(body.slices)
     if body.worst_sheet is not None:
@@ -255,6 +254,22 @@ def _slices(evidence: Evidence, ports: Ports) -> Metadata:
     )
     shown["slice_numbers"] = table([{name: one.get(name) for name in names} for one in body.slices])
     return shown
+
+
+def _held(evidence: Evidence, ports: Ports) -> Metadata:
+    """Return what a person reads who is to decide: what is held, what it means, how to answer."""
+    chain = load_chain(evidence.revision, ports)
+    seen = numbers_seen(chain, ports)
+    held = {str(one["name"]): one["sentence"] for one in chain.slices.slices}
+    approvers = chain.plan.approvers
+    return {
+        **{f"held/{one['name']}": held[one["name"]] for one in seen["slices_in_parcels"]},
+        **{f"if_accepted/{name}": words for name, words in consequences(seen).items()},
+        "who_may_decide": "; ".join(may_decide(approvers)),
+        "slice_evidence": digest_value(evidence.document()),
+        "next_step": "materialize quality_decision, or use the command below",
+        "next_command": decide_commands(evidence.revision, approvers)["accept"],
+    }
 
 
 def _after_name(one: Mapping[str, Any]) -> str:

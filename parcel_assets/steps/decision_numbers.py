@@ -3,19 +3,31 @@
 Read from evidence and stored validation scores; what the numbers mean is said by core.consequence.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from parcel_assets.core.chain import Chain
 from parcel_assets.core.consequence import consequence_words, parcels_missed_per_1000
+from parcel_assets.core.pending import Pending, pending_of
 from parcel_assets.core.ports import Flags, Ports
 from parcel_assets.core.slice_report import slice_photos, slice_rules
 from parcel_assets.core.split import labelled_attributes
 from parcel_assets.core.table import unpack_scores
 from parcel_assets.core.thresholds import review_decisions
+from parcel_assets.steps.admission import load_chain
 
 _MISSED = ("name", "missed_per_1000", "reference_missed_per_1000")
+
+
+def pending_decision(revision: str, ports: Ports) -> Pending | None:
+    """Return what a revision asks of a person, with what accepting would mean, or None."""
+    chain = load_chain(revision, ports)
+    found = pending_of(chain)
+    if found is None:
+        return None
+    return replace(found, if_accepted=str(numbers_seen(chain, ports)["consequence"]))
 
 
 def numbers_seen(chain: Chain, ports: Ports) -> dict[str, Any]:
