@@ -220,7 +220,6 @@ def quality_decision(
         "next_step": recorded.next_step,
         "held_slices": " ".join(numbers["slices"]),
         **document,
-        **{name: value for name, value in numbers.items() if isinstance(value, float)},
     }
     record = {f"record/{name}": value for name, value in published.items()}
     return dg.MaterializeResult(

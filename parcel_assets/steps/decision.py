@@ -29,7 +29,7 @@ WORDS = ("name", "role", "reason", "scope", "expires_on")
 
 @dataclass(frozen=True, slots=True)
 class RecordedDecision:
-    """A decision on record, what it means in missed photos, and what happens next."""
+    """A decision on record, what accepting means in missed parcels, and what happens next."""
 
     decision: Decision
     event: Event
@@ -89,12 +89,10 @@ def record_decision(
             remedy = _how_to_sign(revision) if listed else "Decide without a key."
             raise _refused(revision, *fault, remedy)
         (event,) = ports.ledger.append(lease, [(Kind.DECISION_RECORDED, decision.document())])
-    return RecordedDecision(
-        decision,
-        event,
-        str(decision.numbers_seen["consequence"]),
-        _next_step(answer.outcome, chain),
-    )
+    words = str(decision.numbers_seen["consequence"])
+    if answer.outcome != "accept":
+        words = f"Had it been accepted: {words}"
+    return RecordedDecision(decision, event, words, _next_step(answer.outcome, chain))
 
 
 def bytes_to_sign(revision: str, ports: Ports, answer: Answer) -> bytes:
