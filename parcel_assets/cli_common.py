@@ -5,8 +5,6 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 a hold with a named re
 
 import json
 import os
-import re
-import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,13 +18,12 @@ from rich.console import Console
 from rich.table import Table
 from typer.core import TyperGroup
 
+from parcel_assets.core.command_words import NAME, Called
 from parcel_assets.core.errors import ParcelAssetsError, SettingError, refused_by_the_system
 from parcel_assets.wiring import Settings
 
 EXIT_ERROR, EXIT_HOLD, EXIT_STOPPED = 1, 3, 130
 PLAIN_WIDTH = 160
-NAME = "parcel-assets"
-_COMMAND = re.compile(r"(?<![\w/.-])parcel-assets(?= [a-z])")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -98,19 +95,17 @@ def console(*, error: bool = False) -> Console:
     )
 
 
-def command() -> str:
-    """Return how this command line was called, so that a printed line can be pasted."""
-    called = Path(sys.argv[0])
-    own = called.name == NAME and called.is_file() and not shutil.which(NAME)
-    words = [os.path.relpath(called) if own else NAME]
-    if OPTIONS.data is not None:
-        words += ["--data", shlex.quote(OPTIONS.data)]
-    return " ".join(words)
-
-
 def pasteable(text: str) -> str:
     """Return the text with every command in it as it must be typed here: path, data folder."""
-    return _COMMAND.sub(lambda _found: command(), text)
+    program = Path(sys.argv[0])
+    own = program.name == NAME and program.is_file() and not shutil.which(NAME)
+    called = Called(
+        program=os.path.relpath(program) if own else NAME,
+        data=OPTIONS.data,
+        workers=OPTIONS.workers,
+        engine=OPTIONS.engine,
+    )
+    return called.pasteable(text)
 
 
 def say(text: str = "", *, style: str | None = None, error: bool = False) -> None:
@@ -139,7 +134,7 @@ def print_refusal(fields: Mapping[str, Any]) -> int:
     """Print a refusal and return the exit code that it means."""
     hold = fields.get("hold")
     if OPTIONS.json:
-        print_json(dict(fields))
+        print_json({**fields, "remedy": pasteable(str(fields["remedy"]))})
         return EXIT_HOLD if hold else EXIT_ERROR
     head = str(hold) if hold else _words(str(fields["error"]))
     say(f"{head}: {fields['where']}", style="bold yellow" if hold else "bold red", error=True)

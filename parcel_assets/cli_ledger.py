@@ -1,5 +1,6 @@
 """`parcel-assets ledger`: verify, show and export what a search revision's chain says."""
 
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,7 +78,7 @@ def _audit_file(file: Path) -> LedgerAudit:
     if not file.is_file():
         raise SettingError(
             "no such file",
-            expected="a chain written by `parcel-assets ledger export`",
+            expected="a chain written by `parcel-assets ledger export REVISION`",
             where=str(file),
             remedy="Name the exported file.",
         )
@@ -273,7 +274,7 @@ def export(
         return
     say(f"{len(events)} events of {revision} in {output}")
     say(f"head {head.digest} (event {head.sequence}): keep it where the file's owner cannot write")
-    say(f"parcel-assets ledger verify --file {output} --head {head.digest}")
+    say(f"parcel-assets ledger verify --file {shlex.quote(str(output))} --head {head.digest}")
 
 
 def _lines(events: tuple[Event, ...]) -> Iterator[str]:

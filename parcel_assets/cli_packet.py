@@ -1,6 +1,7 @@
 """The commands `packet fetch|verify|show`."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -107,7 +108,7 @@ def packet_show(packet: PacketArgument, *, as_json: JsonOption = False) -> None:
             f"a first page that cannot be read ({error})",
             expected="a packet with VERDICT.json",
             where=str(folder),
-            remedy="Verify the packet: `parcel-assets packet verify`.",
+            remedy=f"Verify the packet: `parcel-assets packet verify {shlex.quote(packet)}`.",
             file="VERDICT.json",
         ) from error
     if as_json:
@@ -127,7 +128,7 @@ def packet_show(packet: PacketArgument, *, as_json: JsonOption = False) -> None:
     slices = page.get("slices", {}).get("slices", [])
     rows = [(one["outcome"].upper(), one["role"], one["sentence"]) for one in slices]
     print_table("slices", ("outcome", "role", "what was found"), rows)
-    say(f"Every number and its source: parcel-assets packet show {packet} --json")
+    say(f"Every number and its source: parcel-assets packet show {shlex.quote(packet)} --json")
     say(f"Report: {folder / 'report.html'}")
 
 

@@ -1,10 +1,12 @@
 """The commands `plan new|check|show|register` and `snapshot pin|show`."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from parcel_assets.cli_bill import bill_fields, print_bill, print_plan, rows_of
 from parcel_assets.cli_common import (
     OPTIONS,
     JsonOption,
@@ -14,8 +16,7 @@ from parcel_assets.cli_common import (
 )
 from parcel_assets.core.codec import short
 from parcel_assets.core.errors import ArchiveError, PlanError, SettingError
-from parcel_assets.core.plan import Plan
-from parcel_assets.core.plan_bill import Bill, bill_of
+from parcel_assets.core.plan_bill import bill_of
 from parcel_assets.core.plan_reader import check_revision_key
 from parcel_assets.core.plan_template import plan_text
 from parcel_assets.core.stage import Stage
@@ -77,12 +78,14 @@ def plan_new(
 @plan_app.command(name="check")
 def plan_check(plan: PlanArgument, *, as_json: JsonOption = False) -> None:
     """Read a plan strictly and report every fault at once."""
-    from parcel_assets.steps.data import require_usable
+    from parcel_assets.steps.data import require_parent, require_usable
 
     OPTIONS.json = as_json
     settings = OPTIONS.settings()
     found = find_plan(plan, settings)
-    require_usable(found.plan, open_ports(settings))
+    ports = open_ports(settings)
+    require_usable(found.plan, ports)
+    require_parent(found.revision, found.plan, ports)
     pinned = found.plan.snapshot.digest
     if as_json:
         print_json(
@@ -90,9 +93,11 @@ def plan_check(plan: PlanArgument, *, as_json: JsonOption = False) -> None:
         )
         return
     say(f"{found.revision}: no faults. Plan digest {short(found.plan.digest)}.")
-    say(f"Can its gates decide anything?  parcel-assets simulate-gates {plan}")
+    say(f"Can its gates decide anything?  parcel-assets simulate-gates {shlex.quote(plan)}")
     if not pinned:
-        say(f"Not pinned yet. Next:  parcel-assets snapshot pin {plan}", style="yellow")
+        say(
+            f"Not pinned yet. Next:  parcel-assets snapshot pin {shlex.quote(plan)}", style="yellow"
+        )
 
 
 @plan_app.command(name="show")
@@ -101,13 +106,13 @@ def plan_show(plan: PlanArgument, *, as_json: JsonOption = False) -> None:
     OPTIONS.json = as_json
     settings = OPTIONS.settings()
     found = find_plan(plan, settings)
-    bill = bill_of(found.plan, _rows(found, settings))
+    bill = bill_of(found.plan, rows_of(found, settings))
     if as_json:
         document = found.plan.document()
-        print_json({"revision": found.revision, "bill": _bill_fields(bill), "plan": document})
+        print_json({"revision": found.revision, "bill": bill_fields(bill), "plan": document})
         return
-    _print_bill(bill, settings)
-    _print_plan(found)
+    print_bill(bill, settings)
+    print_plan(found)
 
 
 @plan_app.command(name="register")
@@ -152,7 +157,7 @@ def snapshot_pin(plan: PlanArgument, *, as_json: JsonOption = False) -> None:
     if summary.damaged_photos in {0, summary.photos}:
         one = "damaged" if summary.damaged_photos else "intact"
         say(f"Look here: every photo is {one}; a search needs both labels.", style="yellow")
-    say(f"Next:  parcel-assets plan register {plan}")
+    say(f"Next:  parcel-assets plan register {shlex.quote(plan)}")
 
 
 @snapshot_app.command(name="show")
@@ -187,7 +192,12 @@ def _no_snapshot_yet(plan: str, revision: str, settings: Settings) -> ArchiveErr
         f"digest {short(pinned)} in the plan file, and no run yet" if pinned else "no pin",
         expected="a snapshot that a run of the search revision kept",
         where=f"snapshot of {revision}",
-        remedy=f"Next: `parcel-assets {'run' if pinned else 'snapshot pin'} {plan}`.",
+        remedy="Next: "
+        + (
+            f"`parcel-assets run {shlex.quote(plan)}`."
+            if pinned
+            else f"`parcel-assets snapshot pin {shlex.quote(plan)}`."
+        ),
     )
 
 
@@ -221,64 +231,6 @@ def pin(found: PlanFile, settings: Settings) -> Any:
     return summary
 
 
-def _print_bill(bill: Bill, settings: Settings) -> None:
-    say(f"At most {bill.hours:.2f} accelerator-hours", style="bold")
-    why = (
-        f"the cap ends it; without a cap the worst case were {bill.uncapped_hours:.2f}"
-        if bill.cap_binds
-        else f"the worst case stays below the cap of {bill.cap_hours:.2f}"
-    )
-    say(f"  {why}")
-    rows: list[tuple[str, str]] = [
-        (
-            "worst case",
-            f"{bill.trials} trials x {bill.attempts // bill.trials} attempts, all of them slow",
-        ),
-        ("every trial once", f"{bill.one_attempt_each_hours:.2f} accelerator-hours"),
-        ("kept for rerun, reference, final", f"{bill.after_search_hours:.2f} accelerator-hours"),
-    ]
-    for workers, hours in bill.wall_hours.items():
-        mark = "  <- this machine's setting" if workers == settings.workers else ""
-        rows.append((f"wall time, {workers} worker(s)", f"at most {hours:.2f} hours{mark}"))
-    total = sum(bill.disk_bytes.values())
-    rows += [(f"disk, {what}", _size(size)) for what, size in bill.disk_bytes.items()]
-    rows.append(("disk, all of it", f"at most {_size(total)}"))
-    print_table("", ("what", "how much"), rows)
-
-
-def _print_plan(found: PlanFile) -> None:
-    plan = found.plan
-    slices = ", ".join(f"{name} ({one.role})" for name, one in plan.slices.items())
-    rows = [
-        ("purpose", plan.purpose),
-        ("archive", f"{plan.snapshot.archive}, pinned {short(plan.snapshot.digest) or 'not yet'}"),
-        ("budget", f"{plan.search.budget_trials} trials in batches of {plan.search.batch_trials}"),
-        ("sampler", f"{plan.search.sampler}, seed {plan.search.seed}"),
-        ("milestones", ", ".join(str(one) for one in plan.training.milestones)),
-        ("knobs", ", ".join(plan.space)),
-        ("slices", slices or "none"),
-        ("holdout", _holdout_words(plan)),
-        (
-            "follows",
-            f"{plan.parent.revision}: {plan.parent.reason}" if plan.parent else "no search",
-        ),
-        ("target", f"{plan.final.target_cost_per_1000:g} {plan.metric.unit} per 1,000 photos"),
-        ("plan digest", plan.digest),
-    ]
-    print_table(found.revision, ("", ""), rows)
-
-
-def _holdout_words(plan: Plan) -> str:
-    share = f"{plan.split.holdout:.0%} of the shipments"
-    if plan.split.holdout_tranches is not None:
-        return (
-            f"{share}, dealt to {plan.split.holdout_tranches} tranches: this search opens the "
-            "lowest that is free, the others are sealed for later ones"
-        )
-    spent = "; shipments that were opened before are allowed" if plan.final.allow_spent else ""
-    return f"{share}, opened whole and once{spent}"
-
-
 def _print_bad_rows(rows: list[dict[str, Any]]) -> None:
     shown = rows[:BAD_ROWS_SHOWN]
     print_table(
@@ -286,19 +238,6 @@ def _print_bad_rows(rows: list[dict[str, Any]]) -> None:
         ("file", "row", "column", "found", "expected", "do"),
         [(r["file"], r["row"], r["column"], r["found"], r["expected"], r["remedy"]) for r in shown],
     )
-
-
-def _rows(found: PlanFile, settings: Settings) -> int | None:
-    """Return how many photos the plan's table names, or None where it cannot be read yet."""
-    section = found.plan.snapshot
-    try:
-        return len(sketch_folder(settings.data / section.location, section.table).table.rows)
-    except ArchiveError:
-        return None
-
-
-def _bill_fields(bill: Bill) -> dict[str, Any]:
-    return {name: getattr(bill, name) for name in bill.__slots__} | {"cap_binds": bill.cap_binds}
 
 
 def _json_fields(summary: Any) -> dict[str, Any]:
@@ -319,13 +258,5 @@ def _location(archive: Path, settings: Settings) -> str:
 
 
 def _argument(path: Path, settings: Settings) -> str:
-    return path.stem if path.parent.resolve() == settings.plans.resolve() else str(path)
-
-
-def _size(size_bytes: int) -> str:
-    size = float(size_bytes)
-    for unit in ("bytes", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"
+    is_known = path.parent.resolve() == settings.plans.resolve()
+    return path.stem if is_known else shlex.quote(str(path))

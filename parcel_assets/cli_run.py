@@ -1,6 +1,7 @@
 """The commands `run` and `status`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from parcel_assets.cli_common import (
     EXIT_HOLD,
     OPTIONS,
     JsonOption,
+    pasteable,
     print_json,
     print_refusal,
     print_table,
@@ -108,7 +110,7 @@ def tell_standing(standing: Standing, settings: Settings) -> int:
     """Print where a revision stands and return the exit code that it means."""
     code = {FINISHED: 0, HOLD: EXIT_HOLD}.get(standing.state, EXIT_ERROR)
     if OPTIONS.json:
-        print_json(standing.document() | _packet_fields(standing, settings))
+        print_json(standing_fields(standing) | _packet_fields(standing, settings))
         return code
     if standing.state == FINISHED:
         say(f"{standing.revision}: {standing.facts['verdict']}", style="bold green")
@@ -130,6 +132,15 @@ def tell_standing(standing: Standing, settings: Settings) -> int:
     return code
 
 
+def standing_fields(standing: Standing) -> dict[str, Any]:
+    """Return the standing as JSON fields, its commands as they must be typed here."""
+    facts = dict(standing.facts)
+    if "remedy" in facts:
+        facts["remedy"] = pasteable(str(facts["remedy"]))
+    command = pasteable(standing.next_command)
+    return replace(standing, next_command=command, facts=facts).document()
+
+
 def _packet_fields(standing: Standing, settings: Settings) -> dict[str, Any]:
     folder = standing.facts.get("packet")
     return {"packet_folder": str(settings.packets / str(folder))} if folder else {}
@@ -149,23 +160,24 @@ def status(
     if revision is None:
         standings = [standing_or_fault(one, ports) for one in ports.ledger.revisions()]
         if as_json:
-            print_json({"revisions": [one.document() for one in standings]})
+            print_json({"revisions": [standing_fields(one) for one in standings]})
             return
         if not standings:
             say(f"No plan is registered yet in {settings.data}.")
             return
         listed: list[Sequence[Any]] = [
-            (one.revision, one.hold or one.state, one.next_stage or "-", one.next_command)
-            for one in standings
+            (one.revision, one.hold or one.state, one.next_stage or "-") for one in standings
         ]
-        print_table("search revisions", ("revision", "stands", "at", "next"), listed)
+        print_table("search revisions", ("revision", "stands", "at"), listed)
+        for one in standings:  # whole lines, which no table folds
+            say(f"next:  {one.next_command}")
         return
     chain = load_chain(Path(revision).stem if revision.endswith(".toml") else revision, ports)
     standing = standing_of(chain)
     state = fold_search(chain.plan, chain.events)
     if as_json:
         searched = {"search": _search_fields(state), "workers": _worker_fields(chain)}
-        print_json(standing.document() | searched | {"gates": _gates(chain)})
+        print_json(standing_fields(standing) | searched | {"gates": _gates(chain)})
         return
     _print_search(chain, state)
     rows = [

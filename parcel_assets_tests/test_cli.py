@@ -154,6 +154,27 @@ def test_a_snapshot_that_no_run_has_kept_yet_is_told_with_what_comes_next(
 def test_a_printed_command_repeats_the_data_folder_that_was_given(data: Path) -> None:
     refused = call("--data", str(data), "status", "sumer", code=ERROR)
     assert f"--data {data} " in refused, refused
+    document = call_json("--data", str(data), "status", "sumer", code=ERROR)
+    assert f"`parcel-assets --data {data} plan register sumer`" in document["remedy"]
+    hold_in_ledger(data)
+    for told in (
+        call_json("--data", str(data), "status", REVISION),
+        call_json("--data", str(data), "status")["revisions"][0],
+    ):
+        assert told["next_command"].startswith(f"parcel-assets --data {data} decide {REVISION} ")
+    listed = call("--data", str(data), "status")
+    (line,) = (one for one in listed.splitlines() if one.startswith("next:"))
+    assert line.split("next:  ")[1] == told["next_command"]
+
+
+def test_a_printed_command_takes_a_path_with_blanks(data: Path, tmp_path: Path) -> None:
+    path = tmp_path / "my plans" / "photos.toml"
+    said = call("plan", "new", str(draw_archive(tmp_path / "photos")), "-o", str(path))
+    assert f"snapshot pin '{path}'" in said
+    assert f"simulate-gates '{path}'" in call("plan", "check", str(path))
+    assert f"snapshot pin '{path}'" in call("plan", "register", str(path), code=ERROR)
+    assert f"plan register '{path}'" in call("snapshot", "pin", str(path))
+    assert f"run '{path}'" in call("snapshot", "show", str(path), code=ERROR)
 
 
 def test_a_broken_photo_is_named_with_its_row(data: Path, tmp_path: Path) -> None:

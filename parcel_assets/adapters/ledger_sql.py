@@ -154,7 +154,7 @@ class SqlLedger:
                     "an event whose place or unique key is taken",
                     expected="every attempt, prefix and batch at most once",
                     where=f"ledger of {lease.revision}",
-                    remedy="Read the chain: `parcel-assets status`.",
+                    remedy=f"Read the chain: `parcel-assets ledger show {lease.revision}`.",
                 ) from error
         self._heads[lease] = (head, kinds)
         return tuple(fresh)

@@ -59,7 +59,8 @@ def read_plan_file(path: Path, *, known: Sequence[str] = ()) -> PlanFile:
             f"no plan file {path.name}",
             expected=f"a plan file{nearest_hint(path.stem, known)}",
             where=str(path.parent),
-            remedy="Name a plan by path or revision, or write one: `parcel-assets plan new`.",
+            remedy="Name a plan by path or revision, or write one: "
+            "`parcel-assets plan new ARCHIVE`.",
             faults=[],
         ) from error
     except (OSError, UnicodeDecodeError) as error:

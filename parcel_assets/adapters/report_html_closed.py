@@ -30,7 +30,7 @@ def closed_body(packet: Packet) -> list[Markup | None]:
 def _banner(packet: Packet) -> Markup:
     closing = packet.page["closing"]
     by_decision = closing["by"]["value"] == "decision"
-    how = "by a quality decision" if by_decision else "by `parcel-assets close`"
+    how = "by a quality decision" if by_decision else "by the command `close`"
     return tag(
         "div",
         tag("div", mark("wait"), "Closed without a winner", class_="word wait"),

@@ -32,6 +32,10 @@ class Gate:
             return False
         return self.stops_packet or stage == Stage.REGISTRY
 
+    def remedy_for(self, revision: str) -> str:
+        """Return what to do about one search, its commands ready to be pasted."""
+        return self.remedy.replace("REVISION", revision)
+
 
 _PIN_AGAIN = "Restore the pinned archive, or pin the new one under a new search revision."
 _MEND_ARCHIVE = "Mend the rows listed in the snapshot's evidence, then pin again."
@@ -112,7 +116,7 @@ GATES: tuple[Gate, ...] = (
         "Is every attempt's lineage verified?",
         rules.lineage_verified,
         "Run again: trials in doubt run again, and every decision is replayed without them. Where "
-        "that changes one, a person ends the search: `parcel-assets close`.",
+        "that changes one, a person ends the search: `parcel-assets close REVISION --reason TEXT`.",
     ),
     Gate("no_lease_open", Stage.SEARCH, "Is no attempt still open?", rules.nothing_open, _RESUME),
     Gate(
@@ -157,7 +161,7 @@ GATES: tuple[Gate, ...] = (
         Stage.SLICES,
         "Does every protected slice pass, or has a person decided?",
         rules.protected_slices,
-        "Decide: materialize quality_decision, or `parcel-assets decide`.",
+        "Decide: materialize quality_decision, or see `parcel-assets decide --pending`.",
     ),
     Gate(
         "holdout_once",

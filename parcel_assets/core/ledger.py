@@ -161,7 +161,7 @@ def check_may_append(kinds: frozenset[Kind] | set[Kind], kind: Kind, revision: s
             f"event {kind} before any plan",
             expected="a frozen plan first",
             where=f"ledger of {revision}",
-            remedy="Register the plan: `parcel-assets plan register`.",
+            remedy="Register the plan: `parcel-assets plan register PLAN`.",
         )
     if Kind.HOLDOUT_OPENED in kinds and kind in CLOSED_BY_OPENING:
         raise LedgerError(
@@ -175,7 +175,7 @@ def check_may_append(kinds: frozenset[Kind] | set[Kind], kind: Kind, revision: s
             f"a second {kind}",
             expected="at most one in a revision",
             where=f"ledger of {revision}",
-            remedy="Read the first one: `parcel-assets status`.",
+            remedy=f"Read the first one: `parcel-assets status {revision}`.",
         )
 
 

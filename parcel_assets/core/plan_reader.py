@@ -42,7 +42,7 @@ def plan_from_fields(fields: Mapping[str, Any], *, where: str = "plan") -> Plan:
             f"{len(faults)} fault(s): {listed}",
             expected="a plan without faults",
             where=where,
-            remedy="Mend each of them and run `parcel-assets plan check` again.",
+            remedy="Mend each of them and run `parcel-assets plan check PLAN` again.",
             faults=faults,
         ) from error
 

@@ -72,7 +72,7 @@ def _snapshot(sketch: ArchiveSketch, archive: str, location: str) -> str:
 [snapshot]
 archive = {_text(archive)}  # its name in the registers of assignments and opened holdouts
 location = {_text(location)}
-digest = ""  # `parcel-assets snapshot pin` writes it
+digest = ""  # `parcel-assets snapshot pin PLAN` writes it
 table = {_text(sketch.table.table)}
 encoding = {_text(sketch.table.encoding)}
 delimiter = {_text(sketch.table.delimiter)}
@@ -132,7 +132,7 @@ unit = "cost units"
 # the share of validation shipments scored at milestones before the last
 milestone_fraction = {1.0 if small else 0.5}
 
-# ---- The bounded search. `parcel-assets plan show` prints the most it can cost.
+# ---- The bounded search. `parcel-assets plan show PLAN` prints the most it can cost.
 [search]
 sampler = "tpe"  # or "random"
 seed = {STEPS}

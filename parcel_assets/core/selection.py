@@ -70,8 +70,8 @@ def choose(
             no_winner(failures or {}),
             expected="at least one",
             where=f"selection of {revision}",
-            remedy="Look at the trials' states: `parcel-assets status`. A new plan may need longer "
-            "trials or a calmer space.",
+            remedy=f"Look at the trials' states: `parcel-assets status {revision}`. A new plan may "
+            "need longer trials or a calmer space.",
             hold=HOLD_INVALID_WINNER,
         )
     threshold = ranked[0].threshold

@@ -29,6 +29,7 @@ from parcel_assets.core.stage import Stage
 from parcel_assets.core.table import table_rows
 
 FINISHED, HOLD, STOPPED, OPEN = "finished", "hold", "stopped", "open"
+RUN_LIFTS = frozenset({"hold:search-running", "hold:lineage", HOLD_NO_WORKER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,12 @@ class Standing:
             "facts": dict(self.facts),
             "decision": None if self.decision is None else dict(self.decision),
         }
+
+
+def has_ended(standing: Standing) -> bool:
+    """Say whether a search is judged or over, or waits for what no further run of it brings."""
+    is_stopped = standing.state != OPEN and standing.hold not in RUN_LIFTS
+    return is_stopped or Stage.FINAL in standing.done
 
 
 def standing_of(chain: Chain) -> Standing:
@@ -127,7 +134,11 @@ def _standing(chain: Chain) -> Standing:
                     gate=gate.name,
                     hold=verdict.hold,
                     done=done,
-                    facts={**verdict.facts, "question": gate.question, "remedy": gate.remedy},
+                    facts={
+                        **verdict.facts,
+                        "question": gate.question,
+                        "remedy": gate.remedy_for(chain.revision),
+                    },
                 )
     packet = PacketBody.model_validate(chain.evidence[Stage.PACKET].body)
     return Standing(
@@ -148,7 +159,7 @@ def next_command(
         return decide_commands(revision, approvers or {})["accept"]
     if hold in {"rejected:performance", "hold:final-evidence"}:
         return f"parcel-assets packet show {revision}"
-    if hold in {"hold:search-running", "hold:lineage", HOLD_NO_WORKER}:
+    if hold in RUN_LIFTS:
         return f"parcel-assets run {revision}"
     return f"parcel-assets status {revision}"
 

@@ -138,7 +138,7 @@ def require_own_tranche(assignment: Assignment, claims: Iterable[HoldoutClaim], 
         expected="a tranche that no other search has opened or claimed",
         where=where,
         remedy=f"Held by {', '.join(holders) or 'nobody'}. Pin a grown archive, or end a search "
-        "that will not go on: `parcel-assets close REVISION`.",
+        "that will not go on: `parcel-assets close REVISION --reason TEXT`.",
     )
 
 

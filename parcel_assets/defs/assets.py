@@ -195,8 +195,8 @@ def quality_decision(
     and `slice_report`; after `close` nothing: the record of the search is published.
     """
     revision = context.partition_key
-    with refusals_shown():
-        ports = parcel_assets.open()
+    with refusals_shown(parcel_assets):
+        ports, called = parcel_assets.open(), parcel_assets.called()
         recorded = decision.record_decision(
             revision,
             ports,
@@ -211,13 +211,13 @@ def quality_decision(
         )
         published: Metadata = {}
         if config.outcome == Outcome.close:
-            published = describe(release.build_packet(revision, ports), ports)
+            published = describe(release.build_packet(revision, ports), ports, called)
     document = recorded.decision.document()
     numbers = document.pop("numbers_seen")
     shown = {
         "decided": f"{recorded.decision.outcome}, by {who_words(document)}",
         "consequence": recorded.consequence,
-        "next_step": recorded.next_step,
+        "next_step": called.pasteable(recorded.next_step),
         "held_slices": " ".join(numbers["slices"]),
         **document,
     }
@@ -245,8 +245,8 @@ def release_packet(
 ) -> dg.MaterializeResult[None]:
     """Everything a stranger needs to check this search, in one signed folder of plain files.
 
-    Verify it with `parcel-assets packet verify`, or with sha256sum and openssl alone. Of a search
-    that a person closed it is the record: all that was found, and no model.
+    Verify it with `parcel-assets packet verify REVISION`, or with sha256sum and openssl alone. Of a
+    search that a person closed it is the record: all that was found, and no model.
     """
     return run_stage(context, parcel_assets, release.build_packet)
 

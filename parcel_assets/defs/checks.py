@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from parcel_assets.core.command_words import Called
 from parcel_assets.core.errors import ParcelAssetsError
 from parcel_assets.core.gate_rules import GateVerdict
 from parcel_assets.core.gates import Gate, gates_of
@@ -46,29 +47,34 @@ def _checks_of(stage: Stage) -> dg.AssetChecksDefinition:
     def judge_gates(
         context: dg.AssetCheckExecutionContext, parcel_assets: ParcelAssets
     ) -> Iterator[dg.AssetCheckResult]:
+        called = parcel_assets.called()
         asked = sorted(key.name for key in context.selected_asset_check_keys)
         try:
             chain = load_chain(context.partition_key, parcel_assets.open())
         except ParcelAssetsError as error:
             for name in asked:
-                yield _result(gates[name], GateVerdict(False, str(error), error.as_fields()))
+                verdict = GateVerdict(False, str(error), error.as_fields())
+                yield _result(gates[name], verdict, context.partition_key, called)
             return
         for name in asked:
-            yield _result(gates[name], judge(gates[name], chain))
+            yield _result(gates[name], judge(gates[name], chain), chain.revision, called)
 
     return judge_gates
 
 
-def _result(gate: Gate, verdict: GateVerdict) -> dg.AssetCheckResult:
+def _result(gate: Gate, verdict: GateVerdict, revision: str, called: Called) -> dg.AssetCheckResult:
     facts = {"answer": verdict.sentence, **verdict.facts}
     if not verdict.passed:
-        facts |= {"hold": verdict.hold or "none", "what_to_do": gate.remedy}
+        facts |= {
+            "hold": verdict.hold or "none",
+            "what_to_do": called.pasteable(gate.remedy_for(revision)),
+        }
     return dg.AssetCheckResult(
         asset_key=str(gate.stage),
         check_name=gate.name,
         passed=verdict.passed,
         severity=dg.AssetCheckSeverity.ERROR,
-        description=verdict.sentence,
+        description=called.pasteable(verdict.sentence),
         metadata={name: plain(value) for name, value in facts.items()},
     )
 

@@ -12,6 +12,7 @@ import dagster as dg
 from parcel_assets.core.approval import decide_commands, may_decide
 from parcel_assets.core.attempts import not_counted
 from parcel_assets.core.codec import digest_value
+from parcel_assets.core.command_words import PLAIN, Called
 from parcel_assets.core.consequence import consequences
 from parcel_assets.core.evidence import (
     FinalBody,
@@ -39,12 +40,13 @@ ATTEMPTS_NAMED = 50
 NO_VALUE = "(none)"
 
 
-def describe(evidence: Evidence, ports: Ports) -> Metadata:
-    """Return the metadata of a stage's evidence."""
+def describe(evidence: Evidence, ports: Ports, called: Called = PLAIN) -> Metadata:
+    """Return the metadata of a stage's evidence, its next command as a reader must type it."""
     shown = _DESCRIPTIONS[evidence.stage](evidence, ports)
+    command = shown.get("next_command", f"parcel-assets status {evidence.revision}")
     return {
         **shown,
-        "next_command": shown.get("next_command", f"parcel-assets status {evidence.revision}"),
+        "next_command": called.pasteable(command),
         "evidence_digest": digest_value(evidence.document()),
         "plan_digest": evidence.plan_digest,
     }

@@ -7,8 +7,9 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from parcel_assets.core.command_words import Called
 from parcel_assets.core.ports import Ports
-from parcel_assets.wiring import Settings, open_ports
+from parcel_assets.wiring import REPOSITORY, Settings, open_ports
 
 Listener = Callable[[str, Mapping[str, Any]], None]
 
@@ -39,6 +40,14 @@ class ParcelAssets(dg.ConfigurableResource):  # type: ignore[type-arg]  # it pro
             workers=self.workers or None,
             engine=self.engine or None,
         )
+
+    def called(self) -> Called:
+        """Return how a reader of the pages calls the command line: with the data folder named.
+
+        The checkout's own folder is where a command looks by itself.
+        """
+        data = self.settings().data
+        return Called(data=None if data == REPOSITORY / "data" else str(data))
 
     def open(self, notify: Listener | None = None) -> Ports:
         """Return the ports; progress goes to `notify` and to everyone who is listening."""

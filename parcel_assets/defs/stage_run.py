@@ -12,7 +12,8 @@ from typing import Any
 import dagster as dg
 
 from parcel_assets.core.codec import digest_value
-from parcel_assets.core.errors import ParcelAssetsError, refused_by_the_system
+from parcel_assets.core.command_words import PLAIN
+from parcel_assets.core.errors import ParcelAssetsError, SettingError, refused_by_the_system
 from parcel_assets.core.ports import Ports
 from parcel_assets.core.refusals import refusal_sentence
 from parcel_assets.core.stage import Evidence
@@ -31,17 +32,17 @@ def run_stage(
     """Run a step for the run's search revision and return what a person wants to see of it."""
     revision = context.partition_key
     tell_listeners("stage", {"stage": context.asset_key.to_user_string()})
-    with refusals_shown():
+    with refusals_shown(parcel_assets):
         ports = parcel_assets.open(observer(context))
         evidence = step(revision, ports)
-        metadata = describe(evidence, ports)
+        metadata = describe(evidence, ports, parcel_assets.called())
     tell_listeners("recorded", {"stage": str(evidence.stage)})
     version = dg.DataVersion(digest_value(evidence.document()))
     return dg.MaterializeResult(metadata=metadata, data_version=version)
 
 
 @contextmanager
-def refusals_shown() -> Iterator[None]:
+def refusals_shown(parcel_assets: ParcelAssets) -> Iterator[None]:
     """Turn a refusal inside the block into a Dagster failure, and tell it to every listener.
 
     What the operating system refuses is one as well: a full disk is no fault of the program.
@@ -51,13 +52,20 @@ def refusals_shown() -> Iterator[None]:
     except (ParcelAssetsError, OSError) as error:
         refusal = refused_by_the_system(error) if isinstance(error, OSError) else error
         tell_listeners("refused", refusal.as_fields())
-        raise failure(refusal) from error
+        raise failure(refusal, parcel_assets) from error
 
 
-def failure(error: ParcelAssetsError) -> dg.Failure:
+def failure(error: ParcelAssetsError, parcel_assets: ParcelAssets) -> dg.Failure:
     """Return the Dagster failure that shows a refusal; Dagster must not try again by itself."""
-    fields = {name: plain(value) for name, value in error.as_fields().items() if value is not None}
-    return dg.Failure(description=str(error), metadata=fields, allow_retries=False)
+    try:
+        called = parcel_assets.called()
+    except SettingError:  # the refusal may be this very one
+        called = PLAIN
+    told = error.as_fields() | {"remedy": called.pasteable(error.remedy)}
+    fields = {name: plain(value) for name, value in told.items() if value is not None}
+    return dg.Failure(
+        description=called.pasteable(str(error)), metadata=fields, allow_retries=False
+    )
 
 
 def observer(context: dg.AssetExecutionContext) -> Listener:

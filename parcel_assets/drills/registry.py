@@ -1,5 +1,6 @@
 """The drills, each with what it injects and what the right outcome is; and how one is run."""
 
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -155,7 +156,7 @@ def evidence_of(drill: Drill, root: Path) -> list[str]:
     """Return the commands that show what a kept drill left behind."""
     data = root / drill.name
     return [
-        f"parcel-assets --data {data} status {drill.revision}",
-        f"parcel-assets --data {data} ledger show {drill.revision}",
-        f"parcel-assets --data {data} ui",
+        f"parcel-assets --data {shlex.quote(str(data))} status {drill.revision}",
+        f"parcel-assets --data {shlex.quote(str(data))} ledger show {drill.revision}",
+        f"parcel-assets --data {shlex.quote(str(data))} ui",
     ]

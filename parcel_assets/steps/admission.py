@@ -238,7 +238,7 @@ def refusal(stage: Stage, gate: Gate, verdict: GateVerdict, chain: Chain) -> Adm
         f"gate {gate.name} not passed: {verdict.sentence}",
         expected=f'yes to "{gate.question}"',
         where=f"{stage} of {chain.revision}",
-        remedy=gate.remedy,
+        remedy=gate.remedy_for(chain.revision),
         gate=gate.name,
         gate_stage=str(gate.stage),
         hold=verdict.hold,

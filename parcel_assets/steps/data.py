@@ -21,7 +21,8 @@ from parcel_assets.core.split import (
     split_digest,
 )
 from parcel_assets.core.stage import Evidence, Stage
-from parcel_assets.steps.admission import leased, open_stage, verify_anchors
+from parcel_assets.core.standing import has_ended, standing_of
+from parcel_assets.steps.admission import leased, load_chain, open_stage, verify_anchors
 from parcel_assets.steps.custody import Custody
 from parcel_assets.steps.parts import (
     assign_shipments,
@@ -50,8 +51,8 @@ from parcel_assets.steps.reading import (
 def register_plan(revision: str, plan: Plan, ports: Ports) -> str:
     """Freeze a plan under its search revision (S1), once; return the plan's digest.
 
-    Raises PlanChangedError where the revision holds another plan, and PlanError for a bad name, an
-    unknown parent or a plan without a pin: then with the line to add to it.
+    Raises PlanChangedError where the revision holds another plan, and PlanError for a bad name, a
+    parent that cannot be followed or a plan without a pin: then with the line to add to it.
     """
     check_revision_key(revision)
     frozen = last_of(ports.ledger.events(revision), Kind.PLAN_FROZEN)
@@ -59,7 +60,7 @@ def register_plan(revision: str, plan: Plan, ports: Ports) -> str:
         verify_anchors(revision, (), ports)  # a revision whose ledger was lost is not a fresh one
         require_usable(plan, ports)
         _require_pin(plan, ports)
-        _require_parent(revision, plan, ports)
+        require_parent(revision, plan, ports)
         with leased(ports, revision, "register_plan") as lease:
             # another process may have been quicker
             frozen = last_of(ports.ledger.events(revision), Kind.PLAN_FROZEN)
@@ -78,6 +79,52 @@ def require_usable(plan: Plan, ports: Ports) -> None:
     """
     ports.sampler(plan.search.sampler)
     ports.open_source(plan.snapshot, plan.preprocess.image_size_pixels)
+
+
+def require_parent(revision: str, plan: Plan, ports: Ports) -> None:
+    """Raise PlanError unless the plan's parent is an earlier search of the same archive that ended.
+
+    Ended is what no further run of it would take on: released, rejected, closed, held for a person
+    or for a new plan, stopped by a gate. A plan without a parent follows nobody.
+    """
+    if plan.parent is None:
+        return
+    parent, known = plan.parent.revision, ports.ledger.revisions()
+    if parent not in known or parent == revision:
+        raise _no_parent(
+            revision,
+            f"parent {parent!r}, which is {'the plan itself' if parent == revision else 'unknown'}",
+            expected=f"an earlier search revision: {', '.join(known) or 'there is none yet'}",
+            remedy="Name the revision that this search follows, or take [parent] out.",
+        )
+    chain = load_chain(parent, ports)
+    theirs, archive = chain.plan.snapshot.archive, plan.snapshot.archive
+    if theirs != archive:
+        raise _no_parent(
+            revision,
+            f"parent {parent!r}, a search of the archive {theirs!r}",
+            expected=f"an earlier search of {archive!r}, whose parts and holdouts this one shares",
+            remedy="Tell of a search of another archive in `purpose`, and take [parent] out.",
+        )
+    standing = standing_of(chain)
+    if not has_ended(standing):
+        raise _no_parent(
+            revision,
+            f"parent {parent!r}, which has not ended: {standing.sentence}",
+            expected="a search that is released, rejected, closed or held for good",
+            remedy=f"Take it to its end with `parcel-assets run {parent}`, or end it for good with "
+            f"`parcel-assets close {parent} --reason TEXT`; then register this plan again.",
+        )
+
+
+def _no_parent(revision: str, found: str, *, expected: str, remedy: str) -> PlanError:
+    return PlanError(
+        found,
+        expected=expected,
+        where=f"plan {revision}",
+        remedy=remedy,
+        faults=[{"path": "parent.revision", "fault": found}],
+    )
 
 
 def pin_archive(section: SnapshotPlan, side_pixels: int, ports: Ports) -> SnapshotBody:
@@ -201,19 +248,6 @@ def _require_pin(plan: Plan, ports: Ports) -> None:
         remedy=f"Add this line under [snapshot] in the plan: {line}",
         faults=[{"path": "snapshot.digest", "fault": f"empty; expected {line}"}],
         line=line,
-    )
-
-
-def _require_parent(revision: str, plan: Plan, ports: Ports) -> None:
-    known = ports.ledger.revisions()
-    if plan.parent is None or (plan.parent.revision in known and plan.parent.revision != revision):
-        return
-    raise PlanError(
-        f"parent {plan.parent.revision!r}",
-        expected=f"an earlier search revision: {', '.join(known) or 'there is none yet'}",
-        where=f"plan {revision}",
-        remedy="Name the revision that this search follows, or take [parent] out.",
-        faults=[{"path": "parent.revision", "fault": "unknown search revision"}],
     )
 
 

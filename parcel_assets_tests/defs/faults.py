@@ -104,7 +104,11 @@ def leave_one_open(entries: Events) -> Events:
     return entries[:ended] + entries[ended + 1 :]
 
 
-def quarantine_late(entries: Events) -> Events:
+def contaminate(entries: Events) -> Events:
+    """Quarantine an attempt late, and let its replay find a decision that it made.
+
+    Without the replay the next run of the search would train the trial again, as it should.
+    """
     attempt = next(
         said
         for kind, said in entries
@@ -115,7 +119,16 @@ def quarantine_late(entries: Events) -> Events:
         "trial": attempt["subject"],
         "reason": "a checkpoint of another trial lies below its prefix",
     }
-    return [*entries, (Kind.ATTEMPT_QUARANTINED, late)]
+    replay = {
+        "attempts": [attempt["attempt"]],
+        "batches": [3],
+        "changed": ["batch 3 would hold other configurations"],
+    }
+    return [
+        *entries,
+        (Kind.ATTEMPT_QUARANTINED, late),
+        (Kind.CONTAMINATION_REPLAYED, replay),
+    ]
 
 
 def change_first(entries: Events, kind: Kind, **fields: Any) -> Events:
@@ -155,7 +168,7 @@ FAULTS: dict[str, Fault] = {
     "holdout_unspent": Fault("opened by an-earlier-search"),  # a receipt says so
     "budget_exact": Fault("ended: not yet", events=without(Kind.SEARCH_ENDED)),
     "cap_kept": Fault("accelerator-hours charged", events=overcharge),
-    "lineage_verified": Fault("parcel-", events=quarantine_late),
+    "lineage_verified": Fault("batch 3 would hold", events=contaminate),
     "no_lease_open": Fault("still open", events=leave_one_open),
     "expectations": Fault("parcel-07 appears twice", body=fail_an_expectation),
     "slots_accounted": Fault(" slots: ", body=lose_a_slot),

@@ -7,11 +7,15 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from parcel_assets.core.errors import PlanError
 from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.defs.metadata import describe
 from parcel_assets.defs.metadata_values import facts, plain, readable, table
+from parcel_assets.defs.resources import ParcelAssets
+from parcel_assets.defs.stage_run import failure
 from parcel_assets.steps.release import build_packet
-from parcel_assets_tests.defs.told import as_told
+from parcel_assets.wiring import REPOSITORY
+from parcel_assets_tests.defs.told import as_told, bend, new_instance, resource_of, run_assets
 from parcel_assets_tests.release_story import REVISION, Story, tell
 
 
@@ -122,3 +126,36 @@ def test_a_packet_page_leads_to_the_report(tmp_path: Path) -> None:
     page = describe(build_packet(REVISION, ports), ports)
     assert list(page)[:2] == ["verdict", "report"]
     assert Path(page["report"].value).is_file()
+
+
+# ---- commands on the pages -----------------------------------------------------------------------
+
+
+def test_a_page_s_commands_name_the_data_folder_that_they_are_about(
+    story: Story, tmp_path: Path
+) -> None:
+    here = ParcelAssets(data_folder=str(tmp_path / "our data"))
+    called = f"parcel-assets --data '{tmp_path / 'our data'}'"
+    evidence = Evidence.model_validate(story.store.get_document(story.evidence[Stage.SLICES]))
+    page = describe(evidence, story.ports, here.called())
+    assert page["next_command"].startswith(f"{called} decide {REVISION}")
+    refused = failure(
+        PlanError("none", expected="one", where="here", remedy="Run `parcel-assets run r1`."), here
+    )
+    assert f"`{called} run r1`" in str(refused.description)
+    assert f"`{called} run r1`" in str(refused.metadata["remedy"].value)
+    usual = ParcelAssets(data_folder=str(REPOSITORY / "data"))  # found without being named
+    assert usual.called().pasteable("parcel-assets status") == "parcel-assets status"
+
+
+def test_a_failed_gate_s_page_has_the_command_of_its_own_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARCEL_ASSETS_DATA", str(tmp_path))
+    story = tell(tmp_path / "held", corners="lost", decided=True)
+    instance = new_instance(tmp_path)
+    resource = resource_of(bend(story, Stage.SLICES), tmp_path)
+    result = run_assets([str(Stage.SLICES)], resource, instance, stand_in=str(Stage.SLICES))
+    (shown,) = (one for one in result.get_asset_check_evaluations() if not one.passed)
+    assert f"parcel-assets --data {tmp_path} decide" in str(shown.metadata["what_to_do"].value)
+    instance.dispose()

@@ -220,7 +220,7 @@ class TestTranches:
 
     def test_a_second_search_on_the_same_archive_gets_the_same_seal(self, depot: Depot) -> None:
         first = depot.split("spring", **TRANCHES)
-        second = depot.split("summer", **TRANCHES, **FOLLOWS)
+        second = depot.split("summer", **TRANCHES)
         assert second.tranche == 2
         (kept,) = first.reserved
         assert (second.holdout_digest, second.holdout_commitment) == (
@@ -242,13 +242,13 @@ class TestTranches:
         assert lines != table.read_text().splitlines()
         table.write_text("\n".join(lines) + "\n")
         with pytest.raises(HoldoutError, match="other photos or labels than were sealed"):
-            depot.split("summer", **TRANCHES, **FOLLOWS)
+            depot.split("summer", **TRANCHES)
 
     def test_with_nothing_free_the_split_says_who_has_it(self, depot: Depot) -> None:
         depot.split("spring", **TRANCHES)
-        depot.split("summer", **TRANCHES, **FOLLOWS)
+        depot.split("summer", **TRANCHES)
         with pytest.raises(SplitError, match=r"spring \(sealed tranche 1\), summer"):
-            depot.split("autumn", **TRANCHES, **FOLLOWS)
+            depot.split("autumn", **TRANCHES)
 
     def test_a_search_closed_unopened_gives_its_tranche_back(self, depot: Depot) -> None:
         depot.split("spring", **TRANCHES)
@@ -280,7 +280,7 @@ class TestTranches:
                 split_shipments("spring", depot.ports)
         (told,) = holdout_status(depot.ports)
         assert (told["rows"][0]["state"], told["rows"][0]["revision"]) == ("sealed", "spring")
-        assert depot.split("summer", **TRANCHES, **FOLLOWS).tranche == 2
+        assert depot.split("summer", **TRANCHES).tranche == 2
         assert split_shipments("spring", depot.ports).body["tranche"] == 1
 
     def test_two_splits_at_once_do_not_get_the_same_tranche(
@@ -313,7 +313,7 @@ class TestTranches:
         here, there = intact[0][0], intact[1][0]
         images = depot.archive / "images"
         shutil.copy(images / f"{here}_0.jpg", images / f"{there}_0.jpg")
-        body = depot.split("summer", **TRANCHES, **FOLLOWS)
+        body = depot.split("summer", **TRANCHES)
         assert body.quarantined == tuple(sorted((here, there)))
         assert not {here, there} & depot.holdout_of(body)
 
@@ -323,14 +323,41 @@ class TestTranches:
         body = depot.split("spring", **TRANCHES)
         depot.store.path(body.assignment_document).unlink()
         with pytest.raises(SplitError, match="a split of spring that cannot be read"):
-            depot.split("summer", **TRANCHES, **FOLLOWS)
+            depot.split("summer", **TRANCHES)
         (told,) = holdout_status(depot.ports)
         assert [one["revision"] for one in told["faults"]] == ["spring"]
         assert [one.revision for one in revision_lines(depot.ports)] == ["spring", "summer"]
 
-    def test_an_unknown_parent_is_refused(self, depot: Depot) -> None:
-        with pytest.raises(PlanError, match="parent 'spring'"):
+
+class TestParent:
+    """A search follows an earlier one of its archive, once nothing more comes of that one."""
+
+    def test_an_unknown_parent_and_the_plan_itself_are_refused(self, depot: Depot) -> None:
+        with pytest.raises(PlanError, match="parent 'spring', which is unknown"):
             depot.split("summer", **FOLLOWS)
+        with pytest.raises(PlanError, match="parent 'spring', which is the plan itself"):
+            depot.split("spring", **FOLLOWS)
+        assert depot.ledger.revisions() == ()
+
+    def test_a_parent_that_goes_on_is_refused_until_it_is_closed(self, depot: Depot) -> None:
+        register_plan("spring", depot.plan(), depot.ports)
+        for step in (pin_snapshot, split_shipments, run_trial_batches):
+            step("spring", depot.ports)
+            with pytest.raises(PlanError, match="parent 'spring', which has not ended: ") as no:
+                register_plan("summer", depot.plan(**FOLLOWS), depot.ports)
+            assert "parcel-assets close spring" in no.value.remedy
+        close_search("spring", depot.ports, reason="another idea")
+        register_plan("summer", depot.plan(**FOLLOWS), depot.ports)
+
+    def test_a_parent_held_for_good_may_be_followed(self, depot: Depot) -> None:
+        depot.split("spring", split__minimum=[{"part": "validation", "shipments": 10_000}])
+        register_plan("summer", depot.plan(**FOLLOWS), depot.ports)  # no run of it goes on
+
+    def test_a_search_of_another_archive_is_no_parent(self, depot: Depot) -> None:
+        register_plan("spring", depot.plan(snapshot__archive="other-parcels"), depot.ports)
+        close_search("spring", depot.ports, reason="the wrong belt")
+        with pytest.raises(PlanError, match="a search of the archive 'other-parcels'"):
+            register_plan("summer", depot.plan(**FOLLOWS), depot.ports)
 
 
 class TestSpent:
