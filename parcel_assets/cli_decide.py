@@ -152,7 +152,8 @@ def _tell_pending(ports: Ports, revision: str | None) -> None:
         say("Nothing waits for a decision.")
     for found in waiting:
         say(f"{found.revision}: {found.hold}, since {found.since}", style="bold yellow")
-        say(f"  candidate  {found.candidate}")
+        informed = " (slice-informed: in the place of a held one)" * found.is_slice_informed
+        say(f"  candidate  {found.candidate}{informed}")
         for words in (*found.slices, *found.notes):
             say(f"  - {words}")
         say(f"  if accepted: {found.if_accepted}")

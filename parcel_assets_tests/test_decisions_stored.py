@@ -27,19 +27,19 @@ def desk(tmp_path: Path, ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> It
     ledger.close()
 
 
-def opened_anew(desk: Desk, url: str) -> Desk:
+@pytest.fixture
+def other(desk: Desk, ledger_url: str) -> Iterator[Desk]:
     """Return the desk as another process finds it."""
-    return with_ports(desk, ledger=SqlLedger(url))
+    ledger = SqlLedger(ledger_url)
+    yield with_ports(desk, ledger=ledger)
+    ledger.close()
 
 
-def test_an_acceptance_is_found_again_and_released_with_a_waiver(
-    desk: Desk, ledger_url: str
-) -> None:
+def test_an_acceptance_is_found_again_and_released_with_a_waiver(desk: Desk, other: Desk) -> None:
     waiting = pending_decision(REVISION, desk.ports)
     assert waiting is not None
     recorded = record_decision(REVISION, desk.ports, **answer_of("accept"))
     assert recorded.consequence == waiting.if_accepted
-    other = opened_anew(desk, ledger_url)
     told = told_decision(load_chain(REVISION, other.ports))
     assert told is not None
     assert (told["outcome"], told["counts"], told["scope"]) == ("accept", True, "belt 9")
@@ -49,40 +49,33 @@ def test_an_acceptance_is_found_again_and_released_with_a_waiver(
     assert packet_of(other)["verdict"] == "released-with-waiver"
     with pytest.raises(DecisionError, match="opened holdout"):
         record_decision(REVISION, desk.ports, **answer_of("close"))
-    other.ports.ledger.close()
 
 
 def test_a_replacement_is_made_once_and_carried_out_by_whoever_comes_next(
-    desk: Desk, ledger_url: str
+    desk: Desk, other: Desk
 ) -> None:
     record_decision(REVISION, desk.ports, **answer_of("replace"))
-    other = opened_anew(desk, ledger_url)
     with pytest.raises(DecisionError, match="second replacement"):
         record_decision(REVISION, other.ports, **answer_of("replace"))
     rerun_selected(REVISION, other.ports)
     report_slices(REVISION, other.ports)
     assert load_chain(REVISION, desk.ports).rerun.slice_informed
-    other.ports.ledger.close()
 
 
-def test_a_closed_search_leaves_a_record_that_verifies(desk: Desk, ledger_url: str) -> None:
+def test_a_closed_search_leaves_a_record_that_verifies(desk: Desk, other: Desk) -> None:
     record_decision(REVISION, desk.ports, **answer_of("close"))
-    other = opened_anew(desk, ledger_url)
     build_packet(REVISION, other.ports)
     found = verify_packet(other.ports.packets / REVISION)
     assert (found["faults"], found["verdict"]) == ([], "closed")
     assert standing_of(load_chain(REVISION, desk.ports)).hold == "closed"
     with pytest.raises(AdmissionError, match="closed without a winner by Ada Example"):
         evaluate_final(REVISION, desk.ports)
-    other.ports.ledger.close()
 
 
-def test_nobody_decides_while_a_run_holds_the_lease(desk: Desk, ledger_url: str) -> None:
-    other = opened_anew(desk, ledger_url)
+def test_nobody_decides_while_a_run_holds_the_lease(desk: Desk, other: Desk) -> None:
     lease = other.ports.ledger.acquire(REVISION, "slice_report")
     with pytest.raises(LeaseHeldError, match="at work on slice_report"):
         record_decision(REVISION, desk.ports, **answer_of("accept"))
     other.ports.ledger.release(lease)
     record_decision(REVISION, desk.ports, **answer_of("accept"))
     assert len(desk.events(Kind.DECISION_RECORDED)) == 1
-    other.ports.ledger.close()

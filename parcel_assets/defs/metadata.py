@@ -184,6 +184,7 @@ def _rerun(evidence: Evidence, _ports: Ports) -> Metadata:
     trained.append(("reference", body.reference))
     return {
         "selected_trial": body.selected_trial,
+        "slice_informed": body.slice_informed,
         "cost_per_1000": readable(body.selected_cost_per_1000),
         "corrected_cost": facts(
             {name: corrected[name] for name in ("mean", "low", "high") if name in corrected}
@@ -208,7 +209,6 @@ def _rerun(evidence: Evidence, _ports: Ports) -> Metadata:
         "judgement": facts(body.judgement),
         "validation": facts(body.validation),
         "reference_validation": facts(body.reference_validation),
-        "slice_informed": body.slice_informed,
     }
 
 
@@ -264,7 +264,9 @@ def _held(evidence: Evidence, ports: Ports) -> Metadata:
     seen = numbers_seen(chain, ports)
     held = {str(one["name"]): one["sentence"] for one in chain.slices.slices}
     approvers = chain.plan.approvers
+    informed = " (slice-informed: in the place of a held one)" * chain.rerun.slice_informed
     return {
+        "candidate": f"{chain.rerun.selected_trial}{informed}",
         **{f"held/{one['name']}": held[one["name"]] for one in seen["slices_in_parcels"]},
         **{f"if_accepted/{name}": words for name, words in consequences(seen).items()},
         "who_may_decide": "; ".join(may_decide(approvers)),
