@@ -30,6 +30,11 @@ def parcels_missed_per_1000(
     return 1000 * float(missed.sum()) / counted if counted else 0.0
 
 
+def parcels_damaged(damaged: Flags, shipments: Sequence[str], among: Flags) -> int:
+    """Return how many parcels are damaged in one of these photos: what a rate of them rests on."""
+    return len({name for name, hurt in zip(shipments, damaged & among, strict=True) if hurt})
+
+
 def consequence_words(seen: Mapping[str, Any]) -> str:
     """Return what accepting means, in one text; see `consequences`."""
     return " ".join(consequences(seen).values())
@@ -48,7 +53,8 @@ def consequences(seen: Mapping[str, Any]) -> dict[str, str]:
         ours, theirs = one["missed_per_1000"], one["reference_missed_per_1000"]
         words[one["name"]] = (
             f"Of 1,000 parcels damaged in {one['name']}, {ours:.0f} would leave so "
-            f"(with the model in use {theirs:.0f}): {_change(ours, theirs, 0)}."
+            f"(with the model in use {theirs:.0f}): {_change(ours, theirs, 0)}, "
+            f"judged by the {one['parcels']} of them on validation."
         )
     return words
 
