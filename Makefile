@@ -6,7 +6,7 @@ DEMO ?=
 SEEDS ?= 100000
 FROM ?= 0
 
-.PHONY: demo test test-slow simulate lint bench ui install clean
+.PHONY: demo test test-slow simulate promises lint bench ui install clean
 .DEFAULT_GOAL := demo
 
 # draws the sample archive and runs a whole search on it; `make demo DEMO=--quick` takes minutes
@@ -22,6 +22,10 @@ test-slow: install
 # whole searches in simulated worlds full of faults; failing seeds are printed and it goes on
 simulate: install
 	$(BIN)/python -m parcel_assets_tests.simulation $(SEEDS) --from $(FROM)
+
+# what the statistics promise, counted in the shipped simulator's world, with Monte-Carlo errors
+promises: install
+	$(BIN)/python -m parcel_assets_tests.promises
 
 lint: install
 	$(BIN)/ruff check .

@@ -32,7 +32,7 @@ def close(
     from parcel_assets.steps.search import close_search
 
     settings = OPTIONS.settings()
-    ports = open_ports(settings)
+    ports = open_ports(settings, creates=False)
     close_search(revision, ports, reason=reason)
     build_packet(revision, ports)
     tell_standing(standing_of(load_chain(revision, ports)), settings)
@@ -76,7 +76,7 @@ def decide(
 ) -> None:
     """Record a person's decision about a held slice report, or list what waits for one."""
     OPTIONS.json = as_json
-    ports = open_ports(OPTIONS.settings())
+    ports = open_ports(OPTIONS.settings(), creates=False)
     if pending:
         _tell_pending(ports, revision)
         return
@@ -142,6 +142,8 @@ def _tell_pending(ports: Ports, revision: str | None) -> None:
         try:
             found = pending_decision(one, ports)
         except ParcelAssetsError as error:
+            if revision is not None:
+                raise
             unread.append({"revision": one, **error.as_fields()})
             continue
         waiting += [found] if found is not None else []

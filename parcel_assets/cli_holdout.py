@@ -29,7 +29,7 @@ def holdout_status(
     from parcel_assets.steps import holdouts
 
     OPTIONS.json = as_json
-    ports = open_ports(OPTIONS.settings())
+    ports = open_ports(OPTIONS.settings(), creates=False)
     found = holdouts.holdout_status(ports, archive)
     if archive is not None and not found:
         known = sorted({one.archive for one in holdouts.revision_lines(ports)})
@@ -84,7 +84,7 @@ def holdout_open(
             remedy="Name the file with --key. Nothing was opened.",
         )
     settings = replace(OPTIONS.settings(), holdout_key=key.absolute())
-    body = evaluate_final(revision, open_ports(settings)).body
+    body = evaluate_final(revision, open_ports(settings, creates=False)).body
     if as_json:
         print_json({"revision": revision, **body})
         return
@@ -108,7 +108,7 @@ def holdout_release(
 
     OPTIONS.json = as_json
     settings = replace(OPTIONS.settings(), holdout_key=None if key is None else key.absolute())
-    told = release_holdout(revision, open_ports(settings), reason=reason, folder=to)
+    told = release_holdout(revision, open_ports(settings, creates=False), reason=reason, folder=to)
     if as_json:
         print_json({"revision": revision, "folder": str(to), **told})
         return
@@ -122,7 +122,7 @@ def revisions(*, as_json: JsonOption = False) -> None:
     from parcel_assets.steps.holdouts import revision_lines
 
     OPTIONS.json = as_json
-    ports = open_ports(OPTIONS.settings())
+    ports = open_ports(OPTIONS.settings(), creates=False)
     rows: list[dict[str, Any]] = []
     for one in revision_lines(ports):
         standing = standing_or_fault(one.revision, ports)

@@ -69,7 +69,7 @@ def verify(
 def _audit_revision(revision: str) -> LedgerAudit:
     from parcel_assets.steps.ledger import audit_ledger
 
-    return audit_ledger(revision, open_ports(OPTIONS.settings()))
+    return audit_ledger(revision, open_ports(OPTIONS.settings(), creates=False))
 
 
 def _audit_file(file: Path) -> LedgerAudit:
@@ -125,7 +125,7 @@ def show(
 ) -> None:
     """Print the events of a revision, or its prune decisions, replayed."""
     OPTIONS.json = as_json
-    ledger = open_ports(OPTIONS.settings()).ledger
+    ledger = open_ports(OPTIONS.settings(), creates=False).ledger
     events = _known(ledger.events(revision), revision, ledger.revisions())
     if prunes:
         _show_prunes(events)
@@ -255,7 +255,7 @@ def export(
 ) -> None:
     """Write the chain as canonical JSON lines, and print its head."""
     OPTIONS.json = as_json
-    ledger = open_ports(OPTIONS.settings()).ledger
+    ledger = open_ports(OPTIONS.settings(), creates=False).ledger
     events = _known(ledger.events(revision), revision, ledger.revisions())
     if output is None:
         sys.stdout.writelines(_lines(events))

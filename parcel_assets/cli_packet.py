@@ -45,7 +45,7 @@ def packet_fetch(
     """Copy a packet and verify it; nothing appears at the target unless it verifies."""
     OPTIONS.json = as_json
     settings = OPTIONS.settings()
-    known = location in open_ports(settings).ledger.revisions()
+    known = location in open_ports(settings, creates=False).ledger.revisions()
     source = str(_folder_of(location, settings)) if known else location
     fetched = fetch_packet(
         source,
@@ -136,7 +136,7 @@ def _folder_of(packet: str, settings: Settings) -> Path:
     """Return the folder of a packet named by path or by revision."""
     if Path(packet).is_dir():
         return Path(packet)
-    chain = load_chain(packet, open_ports(settings))
+    chain = load_chain(packet, open_ports(settings, creates=False))
     if Stage.PACKET not in chain.evidence:
         raise PacketError(
             f"no packet of {packet}",
@@ -174,7 +174,11 @@ def _first_page_rows(page: dict[str, Any]) -> list[tuple[str, str]]:
         winner["review_all_cost_per_1000"],
     )
     in_use = winner["reference_cost_per_1000"]
-    mended = f", {corrected['mean']:.1f} corrected for the choice" if corrected else ""
+    mended = "no correction could be computed"
+    if corrected:
+        low, high = corrected["low"], corrected["high"]
+        mended = f"corrected for the choice {corrected['mean']:.0f} ({low:.0f} to {high:.0f})"
+    cost = f"{winner['search_cost_per_1000']:.0f} per 1,000, chosen for being low"
     return [
         ("trials", f"{_sum(counts['trials'])}, of {counts['budget_trials']} slots"),
         ("attempts", _sum(counts["attempts"]["search"])),
@@ -184,8 +188,8 @@ def _first_page_rows(page: dict[str, Any]) -> list[tuple[str, str]]:
         ("configuration", knobs),
         ("lineage", f"{'intact' if winner['lineage_ok'] else 'BROKEN'}; rerun's parent: {parent}"),
         ("model", f"{winner['model']} at threshold {winner['threshold']:g}"),
-        ("validation cost", f"{winner['search_cost_per_1000']:.1f} per 1,000{mended}"),
-        ("beside it", f"model in use {in_use:.1f}, reviewing everything {review:.1f}"),
+        ("validation cost", f"{cost}, so no quality claim; {mended}"),
+        ("beside it", f"model in use {in_use:.0f}, reviewing everything {review:.0f}"),
         ("rerun", f"{rerun['sentence']} Same scores as in the search: {rerun['scores_equal']}."),
         ("final evaluation", f"{final['sentence']} Evidence level {final['evidence_level']}. "
             + reuse_words(final)),

@@ -83,7 +83,7 @@ def plan_check(plan: PlanArgument, *, as_json: JsonOption = False) -> None:
     OPTIONS.json = as_json
     settings = OPTIONS.settings()
     found = find_plan(plan, settings)
-    ports = open_ports(settings)
+    ports = open_ports(settings, creates=False)
     require_usable(found.plan, ports)
     require_parent(found.revision, found.plan, ports)
     pinned = found.plan.snapshot.digest
@@ -166,7 +166,7 @@ def snapshot_show(plan: PlanArgument, *, as_json: JsonOption = False) -> None:
     OPTIONS.json = as_json
     settings = OPTIONS.settings()
     revision = Path(plan).stem if plan.endswith(".toml") else plan
-    ports = open_ports(settings)
+    ports = open_ports(settings, creates=False)
     chain = load_chain(revision, ports) if revision in ports.ledger.revisions() else None
     if chain is None or Stage.SNAPSHOT not in chain.evidence:
         raise _no_snapshot_yet(plan, revision, settings)

@@ -113,7 +113,7 @@ class SearchView:
     def best(self) -> str:
         """The best completed trial so far, in words."""
         cost = self.state.best_cost_per_1000
-        return "none yet" if cost is None else f"{self.state.best_trial} at {cost:.1f} per 1,000"
+        return "none yet" if cost is None else f"{self.state.best_trial} at {cost:.0f} per 1,000"
 
 
 @contextmanager
@@ -201,6 +201,7 @@ def bar(words: str) -> Iterator[Listener]:
             return
         last = now
         line = f"{words}: {facts.get('done', 0)} of {facts.get('total', '?')}"
+        line += f" ({facts['stage']})" if "stage" in facts else ""
         if terminal:
             sys.stderr.write(f"\r{line}\x1b[K")
             sys.stderr.flush()

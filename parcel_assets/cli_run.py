@@ -98,7 +98,7 @@ def register_if_found(argument: str, settings: Settings) -> str:
     path = Path(argument)
     is_file = path.suffix == ".toml" or path.is_file()
     if not is_file and plan_file_of(argument, settings) is None:
-        if argument in open_ports(settings).ledger.revisions():
+        if argument in open_ports(settings, creates=False).ledger.revisions():
             return argument
         find_plan(argument, settings)  # raises, naming the nearest plan
     found = find_plan(argument, settings)
@@ -156,7 +156,7 @@ def status(
     """Tell, from the ledger, where a search revision stands."""
     OPTIONS.json = as_json
     settings = OPTIONS.settings()
-    ports = open_ports(settings)
+    ports = open_ports(settings, creates=False)
     if revision is None:
         standings = [standing_or_fault(one, ports) for one in ports.ledger.revisions()]
         if as_json:
@@ -251,7 +251,7 @@ def _print_search(chain: Chain, state: SearchState) -> None:
         ("attempts", _listed(state.attempts_by_state)),
         (
             "best",
-            f"{state.best_trial} at {state.best_cost_per_1000:.1f}" if state.best_trial else None,
+            f"{state.best_trial} at {state.best_cost_per_1000:.0f}" if state.best_trial else None,
         ),
         ("accelerator-hours", f"{_listed(hours)} of {chain.plan.search.cap_accelerator_hours:g}"),
     ]

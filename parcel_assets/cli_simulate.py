@@ -5,14 +5,15 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from parcel_assets.cli_common import OPTIONS, JsonOption, print_json, print_table, say
+from parcel_assets.cli_common import EXIT_STOPPED, OPTIONS, JsonOption, print_json, print_table, say
 from parcel_assets.cli_plan import PlanArgument
 from parcel_assets.cli_progress import bar
 from parcel_assets.core.bootstrap import SEED
 from parcel_assets.core.errors import ArchiveError
+from parcel_assets.core.plan import Plan
 from parcel_assets.core.simulation import Simulation, simulate
 from parcel_assets.core.simulation_sizes import Sizes, rows_of_table, sizes_of_plan, sizes_of_rows
-from parcel_assets.core.simulation_slices import Odds
+from parcel_assets.core.simulation_slices import Odds, SliceOdds
 from parcel_assets.core.simulation_words import conclusion, document_of, remarks
 from parcel_assets.core.simulation_world import REFERENCE_MISS_RATE, World
 from parcel_assets.steps.sizing import sizes_of_split
@@ -50,16 +51,22 @@ def simulate_gates(
         def hear(done: int, total: int, words: str) -> None:
             listener("progress", {"done": done, "total": total, "stage": words})
 
-        simulation = simulate(found.plan, sizes, draws=draws, seed=seed, progress=hear)
+        try:
+            simulation = simulate(found.plan, sizes, draws=draws, seed=seed, progress=hear)
+        except KeyboardInterrupt:
+            say("\nStopped. A simulation records nothing.", error=True)
+            raise typer.Exit(EXIT_STOPPED) from None
     if as_json:
         print_json({"revision": found.revision, **document_of(found.plan, simulation)})
         return
     _print_sizes(found, simulation)
-    _print_tables(simulation)
+    _print_tables(found.plan, simulation)
     told = remarks(found.plan, simulation)
     say(conclusion(told), style="bold")
     for one in told:
         mark, style = ("ok  ", None) if one.good else ("look", "yellow")
+        if one.stops:
+            mark, style = "STOP", "bold red"
         say(f"  {mark}  {one.sentence}", style=style)
 
 
@@ -69,7 +76,7 @@ def _sizes(
     """Return the sizes: from the split, else the label table, else what the plan asks for."""
     plan = found.plan
     if shipments is None:
-        counted = sizes_of_split(found.revision, plan, open_ports(settings), world)
+        counted = sizes_of_split(found.revision, plan, open_ports(settings, creates=False), world)
         if counted is not None:
             return counted
         try:
@@ -99,43 +106,60 @@ def _print_sizes(found: PlanFile, simulation: Simulation) -> None:
     print_table("", ("part", "shipments", "damaged photos"), rows)
 
 
-def _print_tables(simulation: Simulation) -> None:
+def _print_tables(plan: Plan, simulation: Simulation) -> None:
+    unit, target = plan.metric.unit, plan.final.target_cost_per_1000
     rows = [
         (
             one.name,
             one.role,
             f"{one.shipments:.0f} / {one.damaged_photos:.0f}",
             _words(one.equal),
-            f"+{one.worse_by[0]:g}: {_words(one.fairly_worse)}",
-            f"+{one.worse_by[1]:g}: {_words(one.worse)}",
+            f"+{one.worse_by[0]:g} {_unit(one)}: {_words(one.fairly_worse)}",
+            f"+{one.worse_by[1]:g} {_unit(one)}: {_words(one.worse)}",
         )
         for one in simulation.slices
     ]
-    heads = ("slice", "role", "shipments / damaged", "equal", "worse", "worse by the margin")
+    heads = ("slice", "role", "shipments / damaged photos", "equal", "worse", "worse by the margin")
     if rows:
-        print_table("slice gate: pass / fail / hold", heads, rows)
+        print_table("slice gate: share of searches that pass / fail / hold", heads, rows)
     pruned = [
         (one.step, f"{one.keep:.0%}", one.rank_correlation, f"{one.best_is_pruned:.1%}",
          f"{one.trials_pruned:.0%}")
         for one in simulation.pruning if one.keep < 1
     ]  # fmt: skip
     if pruned:
-        columns = ("step", "keeps", "rank correlation", "best trial lost", "trials stopped")
-        print_table("pruning", columns, pruned)
+        columns = (
+            "training step", "keeps", "rank correlation with the end", "best trial lost",
+            "trials stopped",
+        )  # fmt: skip
+        print_table("pruning: share of searches, and of trials", columns, pruned)
     chosen = simulation.selection
     if chosen.searches:
         costs = (chosen.shown_cost, chosen.true_cost, chosen.corrected_cost)
         print_table(
-            "the best trial's cost per 1,000",
-            ("shown", "true", "corrected"),
+            f"the best of {chosen.trials} trials, {unit} per 1,000 photos",
+            ("shown by itself", "true", "corrected for the choice"),
             [[f"{one:.0f}" for one in costs]],
         )
     final = [
-        (f"{share:.0%} of the target", f"{one.passed:.0%}", f"{one.failed:.0%}", f"{one.held:.0%}")
+        (
+            f"{share:.0%} of the target, {share * target:.0f} per 1,000",
+            f"{one.passed:.0%}",
+            f"{one.failed:.0%}",
+            f"{one.held:.0%}",
+        )
         for share, one in simulation.final.by_share_of_target.items()
     ]
     if final:
-        print_table("final evaluation", ("true cost", "PASS", "FAIL", "INSUFFICIENT"), final)
+        print_table(
+            "final evaluation: share of searches",
+            (f"true cost in {unit}", "PASS", "FAIL", "INSUFFICIENT"),
+            final,
+        )
+
+
+def _unit(one: SliceOdds) -> str:
+    return "points missed" if one.measure == "miss_rate" else "% cost"
 
 
 def _words(odds: Odds) -> str:

@@ -33,6 +33,13 @@ def serve_ui(settings: Settings, port: int) -> int:
             where=str(WORKSPACE),
             remedy="Run it from a checkout, or start `dagster dev -m parcel_assets.definitions`.",
         )
+    if not settings.data.is_dir():
+        raise SettingError(
+            "no such folder",
+            expected="a folder with plans or searches to show",
+            where=str(settings.data),
+            remedy="Name the folder with --data (or PARCEL_ASSETS_DATA). Nothing was created.",
+        )
     with open_instance(settings) as instance:
         fail_dead_runs(instance)
     port = _free_port(port)

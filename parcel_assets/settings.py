@@ -66,6 +66,14 @@ class Settings:
         env = os.environ if environment is None else environment
         root = Path(data or env.get("PARCEL_ASSETS_DATA") or _usual_data_folder()).absolute()
 
+        if "?" in str(root) and not env.get("PARCEL_ASSETS_LEDGER_URL"):
+            raise SettingError(
+                "a path with a question mark",
+                expected="a path that the ledger's address can hold",
+                where=str(root),
+                remedy="Choose another folder, or name the ledger by PARCEL_ASSETS_LEDGER_URL.",
+            )
+
         def folder(name: str) -> Path:
             return Path(env.get(f"PARCEL_ASSETS_{name.upper()}") or root / name).absolute()
 

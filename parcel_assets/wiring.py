@@ -87,10 +87,13 @@ def _on_first_use(build: Callable[[], Port]) -> Port:
     return cast("Port", _OnFirstUse(build))
 
 
-def open_ports(settings: Settings, notify: Notify | None = None) -> Ports:
-    """Return all ports under the settings; no adapter is imported before its first use."""
+def open_ports(settings: Settings, notify: Notify | None = None, *, creates: bool = True) -> Ports:
+    """Return all ports under the settings; no adapter is imported before its first use.
+
+    A command about searches that are there `creates` nothing: a wrong folder is no new ledger.
+    """
     return Ports(
-        ledger=_on_first_use(lambda: open_ledger(settings)),
+        ledger=_on_first_use(lambda: open_ledger(settings, creates=creates)),
         store=_on_first_use(lambda: open_store(settings)),
         open_source=lambda section, side_pixels: open_source(settings, section, side_pixels),
         open_engine=lambda: _engine(settings),
@@ -115,8 +118,12 @@ def open_ports(settings: Settings, notify: Notify | None = None) -> Ports:
 # ---- one line of technology per port ------------------------------------------------------------
 
 
-def open_ledger(settings: Settings) -> Ledger:
-    """Return the ledger."""
+def open_ledger(settings: Settings, *, creates: bool = True) -> Ledger:
+    """Return the ledger; without `creates` the one that is there, or an empty one kept nowhere."""
+    if not creates:
+        from parcel_assets.adapters.ledger_sql_find import find_ledger
+
+        return find_ledger(settings.ledger_url)
     from parcel_assets.adapters.ledger_sql import SqlLedger
 
     settings.data.mkdir(parents=True, exist_ok=True)

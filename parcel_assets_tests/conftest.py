@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from parcel_assets.adapters import store_files
 from parcel_assets_tests.postgres import Postgres, running_postgres
 
 
@@ -23,6 +24,13 @@ def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path / 'ledger.db'}"
     server: Postgres = request.getfixturevalue("postgres")
     return server.fresh_url()
+
+
+@pytest.fixture
+def unflushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let files that live for a second never reach the disk."""
+    monkeypatch.setattr(store_files, "_flush", lambda file: file.flush())
+    monkeypatch.setattr(store_files, "_flush_folder", lambda _folder: None)
 
 
 @pytest.fixture(autouse=True)

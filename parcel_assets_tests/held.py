@@ -79,7 +79,7 @@ def answer_of(outcome: str, **changes: str) -> dict[str, str]:
 
 def at_the_command_line(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Decide:
     """Return how a decision is made with `parcel-assets decide`."""
-    monkeypatch.setattr(cli_decide, "open_ports", lambda _settings: desk.ports)
+    monkeypatch.setattr(cli_decide, "open_ports", lambda _settings, **_: desk.ports)
 
     def decide(outcome: str, **changes: str) -> str:
         return command("decide", REVISION, *flags(answer_of(outcome, **changes)))

@@ -119,7 +119,7 @@ def test_a_search_closed_at_the_command_line_leaves_its_record_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk = held_desk(tmp_path, monkeypatch)
-    monkeypatch.setattr(cli_decide, "open_ports", lambda _settings: desk.ports)
+    monkeypatch.setattr(cli_decide, "open_ports", lambda _settings, **_: desk.ports)
     output = command("close", REVISION, "--reason", "the belt is rebuilt")
     assert f"parcel-assets packet show {REVISION}" in output
     found = verify_packet(desk.ports.packets / REVISION)

@@ -89,3 +89,10 @@ def test_telemetry_is_off_before_any_library_is_imported() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["1", "false"]
+
+
+def test_a_data_folder_that_the_ledger_s_address_would_cut_off_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="question mark"):
+        Settings.read({}, data=tmp_path / "what?")
+    elsewhere = {"PARCEL_ASSETS_LEDGER_URL": f"sqlite:///{tmp_path / 'ledger.sqlite'}"}
+    assert Settings.read(elsewhere, data=tmp_path / "what?").data == tmp_path / "what?"

@@ -18,12 +18,7 @@ from parcel_assets.adapters.ledger_sql_clock import LedgerClock
 from parcel_assets.adapters.ledger_sql_lease import LEASE_SECONDS, Leases
 from parcel_assets.adapters.ledger_sql_open import open_database, transact
 from parcel_assets.adapters.ledger_sql_record import read_record
-from parcel_assets.adapters.ledger_sql_registers import (
-    assign_parts,
-    assigned,
-    deal_tranches,
-    dealt_tranches,
-)
+from parcel_assets.adapters.ledger_sql_registers import PARTS, TRANCHES
 from parcel_assets.adapters.ledger_sql_schema import (
     archive_versions,
     events,
@@ -60,8 +55,10 @@ class SqlLedger:
     that is stopped or dead prolongs nothing.
     """
 
-    def __init__(self, url: str, *, lease_seconds: float = LEASE_SECONDS) -> None:
-        self._engine = open_database(url)
+    def __init__(
+        self, url: str, *, lease_seconds: float = LEASE_SECONDS, creates: bool = True
+    ) -> None:
+        self._engine = open_database(url, creates=creates)
         self._heads: dict[Lease, tuple[Event | None, set[Kind]]] = {}
         self._guard = threading.RLock()
         self._clock = self._read(LedgerClock)
@@ -192,11 +189,11 @@ class SqlLedger:
 
     def assignments(self, archive: str) -> Mapping[str, str]:
         """Return shipment id -> part of all shipments ever assigned in the archive."""
-        return self._read(lambda connection: assigned(connection, archive))
+        return self._read(lambda connection: PARTS.read(connection, archive))
 
     def tranches(self, archive: str) -> Mapping[str, int]:
         """Return shipment id -> tranche of all holdout shipments that were ever dealt to one."""
-        return self._read(lambda connection: dealt_tranches(connection, archive))
+        return self._read(lambda connection: TRANCHES.read(connection, archive))
 
     def assign(
         self,
@@ -211,8 +208,8 @@ class SqlLedger:
         """
 
         def enter(connection: sa.Connection) -> None:
-            assign_parts(connection, lease.revision, archive, parts)
-            deal_tranches(connection, lease.revision, archive, dealt or {})
+            PARTS.add(connection, lease.revision, archive, parts)
+            TRANCHES.add(connection, lease.revision, archive, dealt or {})
 
         try:
             self._write(lease, enter)

@@ -40,6 +40,17 @@ def is_current(connection: sa.Connection) -> bool:
     return set(known) >= {str(kind) for kind in Kind}
 
 
+def require_tables(connection: sa.Connection, place: str) -> None:
+    """Raise SettingError where a database holds no ledger, so that none is made in it."""
+    if _version(connection) is None:
+        raise SettingError(
+            "a database without a ledger",
+            expected="a ledger, which registering a plan makes",
+            where=f"ledger {place}",
+            remedy="Name another ledger, or register a plan. Nothing was created.",
+        )
+
+
 def bring_up_to_date(connection: sa.Connection, place: str) -> None:
     """Make or migrate the tables, inside a transaction that may write.
 

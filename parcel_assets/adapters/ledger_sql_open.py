@@ -4,6 +4,7 @@ One transaction is one call of `transact`: what another process only keeps waiti
 for a while, what the database refuses is said in words.
 """
 
+import os
 import random
 import sqlite3
 import time
@@ -11,12 +12,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote, unquote
 
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError
 
-from parcel_assets.adapters.ledger_sql_migrate import bring_up_to_date, is_current
+from parcel_assets.adapters.ledger_sql_migrate import (
+    bring_up_to_date,
+    is_current,
+    require_tables,
+)
 from parcel_assets.core.errors import SettingError, StorageError
 
 PATIENCE_SECONDS = 30.0  # how long a database may be busy with others before we give up
@@ -32,19 +38,24 @@ _POSTGRESQL = (
     "SET synchronous_commit = on",
 )
 
+MEMORY = ":memory:"
 Result = TypeVar("Result")
 
 
-def open_database(url: str) -> sa.Engine:
+def open_database(url: str, *, creates: bool = True) -> sa.Engine:
     """Return an engine on a database whose tables are there and up to date.
 
-    Raises SettingError where it cannot be opened, or was written by a newer release.
+    Without `creates` neither file nor tables are made, and a SQLite file that may not be written is
+    opened for reading. Raises SettingError where it cannot be opened, holds no ledger, or was
+    written by a newer release.
     """
     place = url.partition("?")[0].rpartition("@")[2]  # a password may stand in either
     try:
-        engine = _engine(url)
+        engine = _engine(url, creates=creates)
         with _disposed_if_refused(engine):
             if not patiently(lambda: once(engine, is_current, reads_only=True)):
+                if not creates:
+                    patiently(lambda: once(engine, lambda one: require_tables(one, place)))
                 patiently(lambda: once(engine, lambda one: bring_up_to_date(one, place)))
     except (ArgumentError, DatabaseError, OSError, ModuleNotFoundError) as error:
         raise SettingError(
@@ -76,7 +87,14 @@ def _parsed(url: str) -> sa.URL:
         ) from None
 
 
-def _engine(url: str) -> sa.Engine:
+def file_of(url: str) -> Path | None:
+    """Return the file of a SQLite ledger, or None where a URL names none, or another database."""
+    parsed = _parsed(url)
+    is_file = parsed.get_backend_name() == "sqlite" and parsed.database not in {None, "", MEMORY}
+    return Path(str(parsed.database)).expanduser() if is_file else None
+
+
+def _engine(url: str, *, creates: bool) -> sa.Engine:
     parsed = _parsed(url)
     if parsed.get_backend_name() not in {"sqlite", "postgresql"}:
         raise SettingError(
@@ -85,18 +103,33 @@ def _engine(url: str) -> sa.Engine:
             where="PARCEL_ASSETS_LEDGER_URL",
             remedy="The ledger's triggers are written for these two: name one, or unset it.",
         )
-    on_file = parsed.get_backend_name() == "sqlite" and parsed.database not in {None, ""}
-    if on_file and parsed.database != ":memory:":
-        Path(str(parsed.database)).expanduser().parent.mkdir(parents=True, exist_ok=True)
+    file = file_of(url)
+    if file is not None and creates:
+        file.parent.mkdir(parents=True, exist_ok=True)
     if parsed.get_backend_name() == "sqlite":
+        if file is not None and not creates:
+            writable = os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)
+            parsed = parsed if writable else _to_read(file)
         engine = sa.create_engine(parsed)
-        sa.event.listen(engine, "connect", _prepare_sqlite)
+        is_read = parsed.query.get("uri") is not None
+        sa.event.listen(engine, "connect", _prepare_reading if is_read else _prepare_sqlite)
         sa.event.listen(engine, "begin", _begin_sqlite)
         return engine
     # a server may have been restarted since the last transaction: that is nobody's fault
     engine = sa.create_engine(parsed, isolation_level="READ COMMITTED", pool_pre_ping=True)
     sa.event.listen(engine, "connect", _prepare_postgresql)
     return engine
+
+
+def _to_read(file: Path) -> sa.URL:
+    """Return the URL that opens a file which may not be written.
+
+    While somebody writes, log and index lie beside it; a file alone is opened as one that does not
+    change, since SQLite could not make them.
+    """
+    mode = {"mode": "ro"} if Path(f"{file}-wal").exists() else {"immutable": "1"}
+    query = {**mode, "uri": "true"}
+    return sa.URL.create("sqlite", database=f"file:{quote(str(file.absolute()))}", query=query)
 
 
 # ---- transactions -------------------------------------------------------------------------------
@@ -171,9 +204,16 @@ def refusing_in_words(engine: sa.Engine) -> Iterator[None]:
         raise StorageError(
             f"a database that refuses to work ({error.orig})",
             expected="a sound database, room, and the right to write",
-            where=f"ledger {engine.url.set(query={}).render_as_string(hide_password=True)}",
+            where=f"ledger {_shown(engine.url)}",
             remedy="Free space or mend the database, then run again: nothing half was kept.",
         ) from error
+
+
+def _shown(url: sa.URL) -> str:
+    """Return the URL for people: without password, options, or the form that opens it to read."""
+    if url.query.get("uri") is not None:
+        url = url.set(database=unquote(str(url.database).removeprefix("file:")))
+    return url.set(query={}).render_as_string(hide_password=True)
 
 
 # ---- connections --------------------------------------------------------------------------------
@@ -188,6 +228,11 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
         time.sleep(random.uniform(0.0, 0.04))
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _prepare_reading(connection: sqlite3.Connection, _record: Any) -> None:
+    connection.isolation_level = None
+    connection.execute(f"PRAGMA busy_timeout = {int(WAIT_SECONDS * 1000)}")
 
 
 def _writes_ahead(connection: sqlite3.Connection, deadline: float) -> bool:

@@ -1,73 +1,74 @@
 """The registers of an archive's shipments: in which part each lies, and in which tranche, for ever.
 
-Every function works inside a transaction of its caller, who has proved a lease.
+Every method works inside a transaction of its caller, who has proved a lease.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import sqlalchemy as sa
 
 from parcel_assets.adapters.ledger_sql_schema import assignments, tranches
 from parcel_assets.core.errors import SplitError
 
-
-def assigned(connection: sa.Connection, archive: str) -> dict[str, str]:
-    """Return shipment id -> part of all shipments ever assigned in the archive."""
-    query = sa.select(assignments.c.shipment_id, assignments.c.part)
-    rows = connection.execute(query.where(assignments.c.archive == archive))
-    return {str(shipment): str(part) for shipment, part in rows}
+Place = TypeVar("Place", str, int)
 
 
-def dealt_tranches(connection: sa.Connection, archive: str) -> dict[str, int]:
-    """Return shipment id -> tranche of all shipments ever dealt to one in the archive."""
-    query = sa.select(tranches.c.shipment_id, tranches.c.tranche)
-    rows = connection.execute(query.where(tranches.c.archive == archive))
-    return {str(shipment): int(tranche) for shipment, tranche in rows}
+@dataclass(frozen=True)
+class Register(Generic[Place]):
+    """A table in which a shipment keeps the place that it was first given, a part or a tranche."""
+
+    name: str
+    table: sa.Table
+    column: str  # the word for its places as well
+    type: type[Place]
+    remedy: str
+
+    def read(self, connection: sa.Connection, archive: str) -> dict[str, Place]:
+        """Return shipment id -> place of all shipments that the archive's register holds."""
+        columns = self.table.c
+        query = sa.select(columns.shipment_id, columns[self.column])
+        rows = connection.execute(query.where(columns.archive == archive))
+        return {str(shipment): self.type(place) for shipment, place in rows}
+
+    def add(
+        self, connection: sa.Connection, revision: str, archive: str, places: Mapping[str, Place]
+    ) -> None:
+        """Add shipments with their places; raises SplitError if one is there in another."""
+        if not places:
+            return
+        known = self.read(connection, archive)
+        moved = sorted(one for one, place in places.items() if known.get(one, place) != place)
+        if moved:
+            first = moved[0]
+            raise SplitError(
+                f"shipment {first} in {self.column} {places[first]} ({len(moved)} such)",
+                expected=f"{self.column} {known[first]}, as first recorded",
+                where=f"{self.name} of {archive}",
+                remedy=self.remedy,
+                shipments=moved[:20],
+            )
+        fresh = [
+            {"archive": archive, "shipment_id": one, self.column: place, "revision": revision}
+            for one, place in sorted(places.items())  # in one order: two writers never deadlock
+            if one not in known
+        ]
+        if fresh:
+            connection.execute(sa.insert(self.table), fresh)
 
 
-def assign_parts(
-    connection: sa.Connection, revision: str, archive: str, parts: Mapping[str, str]
-) -> None:
-    """Add shipments to the register; raises SplitError if one is there under another part."""
-    known = assigned(connection, archive)
-    moved = sorted(s for s, part in parts.items() if known.get(s, part) != part)
-    if moved:
-        raise SplitError(
-            f"shipment {moved[0]} in part {parts[moved[0]]} ({len(moved)} such)",
-            expected=f"part {known[moved[0]]}, as first assigned",
-            where=f"assignment register of {archive}",
-            remedy="A shipment never moves to another part (D3).",
-            shipments=moved[:20],
-        )
-    fresh = [
-        {"archive": archive, "shipment_id": s, "part": part, "revision": revision}
-        for s, part in sorted(parts.items())  # one order for all: two writers never deadlock
-        if s not in known
-    ]
-    if fresh:
-        connection.execute(sa.insert(assignments), fresh)
-
-
-def deal_tranches(
-    connection: sa.Connection, revision: str, archive: str, dealt: Mapping[str, int]
-) -> None:
-    """Add shipments to their tranches; raises SplitError if one is in another already."""
-    if not dealt:
-        return
-    known = dealt_tranches(connection, archive)
-    moved = sorted(one for one, number in dealt.items() if known.get(one, number) != number)
-    if moved:
-        raise SplitError(
-            f"shipment {moved[0]} in tranche {dealt[moved[0]]} ({len(moved)} such)",
-            expected=f"tranche {known[moved[0]]}, as first dealt",
-            where=f"tranche register of {archive}",
-            remedy="Another search dealt them meanwhile: materialize the split again.",
-            shipments=moved[:20],
-        )
-    fresh = [
-        {"archive": archive, "shipment_id": one, "tranche": number, "revision": revision}
-        for one, number in sorted(dealt.items())
-        if one not in known
-    ]
-    if fresh:
-        connection.execute(sa.insert(tranches), fresh)
+PARTS = Register(
+    name="assignment register",
+    table=assignments,
+    column="part",
+    type=str,
+    remedy="A shipment never moves to another part (D3).",
+)
+TRANCHES = Register(
+    name="tranche register",
+    table=tranches,
+    column="tranche",
+    type=int,
+    remedy="Another search dealt them meanwhile: materialize the split again.",
+)

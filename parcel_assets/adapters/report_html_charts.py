@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parcel_assets.adapters.report_html_tags import Markup, join, tag
+from parcel_assets.core.statistics import cost_words
 
 STATES = ("completed", "pruned", "failed", "quarantined", "running", "waiting")
 BETTER_MARGINS, WORSE_MARGINS = 5.0, 2.5  # how far a slice's difference is drawn
@@ -60,7 +61,7 @@ def trial_squares(trials: Sequence[Mapping[str, Any]], winner: str) -> Markup:
         y = place // columns * (side + gap) + 2
         cost = trial["final_cost_per_1000"]
         words = f"{trial['trial_id']}: {trial['state']}"
-        words += "" if cost is None else f", {cost:.1f} per 1,000"
+        words += "" if cost is None else f", {cost_words(cost, None)} per 1,000"
         squares.append(
             tag(
                 "rect", tag("title", words), x=x, y=y, width=side, height=side, rx=4,
@@ -241,8 +242,8 @@ def rerun_strip(
                            class_="tiny"))  # fmt: skip
     drawn.append(tag("line", x1=left, x2=width - right, y1=middle, y2=middle, class_="axis"))
     drawn += [
-        tag("circle", tag("title", f"extra seed: {cost:.1f}"), cx=x.at(cost), cy=middle, r=5,
-            class_="fill-quiet")
+        tag("circle", tag("title", f"extra seed: {cost_words(cost, None)}"), cx=x.at(cost),
+            cy=middle, r=5, class_="fill-quiet")
         for cost in extra
     ]  # fmt: skip
     drawn.append(tag("circle", tag("title", f"candidate: {own:.1f}"), cx=x.at(own), cy=middle,

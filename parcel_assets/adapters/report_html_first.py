@@ -31,6 +31,7 @@ from parcel_assets.core.packet import (
     evidence_file,
 )
 from parcel_assets.core.stage import Stage
+from parcel_assets.core.statistics import MISSES_FOR_A_DECIMAL
 
 PURPOSE_WORDS = {
     "search": "search",
@@ -191,6 +192,8 @@ def _rerun(packet: Packet) -> Markup:
     extra = [float(one["cost_per_1000"]) for one in packet.rerun["extra"]]
     mean, reach = rerun["mean"]["value"], rerun["tolerance"]["value"]
     equal = rerun["scores_equal"]["value"] is True
+    # a decimal only where the candidate's misses carry one
+    form = f".{int(packet.rerun['validation']['missed'] >= MISSES_FOR_A_DECIMAL)}f"
     words = "Same seed, same scores: the rerun repeats the search to the last digit."
     if not equal:
         words = "The rerun's scores differ from the search's by at most "
@@ -199,9 +202,9 @@ def _rerun(packet: Packet) -> Markup:
         "Rerun tolerance",
         tag(
             "div",
-            figure_of("candidate", number(rerun["own_cost_per_1000"])),
-            figure_of(f"mean of {len(extra)} extra seeds", number(rerun["mean"])),
-            figure_of("tolerance", join("± ", number(rerun["tolerance"]))),
+            figure_of("candidate", number(rerun["own_cost_per_1000"], form)),
+            figure_of(f"mean of {len(extra)} extra seeds", number(rerun["mean"], form)),
+            figure_of("tolerance", join("± ", number(rerun["tolerance"], form))),
             class_="figures",
         ),
         rerun_strip(

@@ -1,5 +1,7 @@
 """The report's chapters on cost and search: what the candidate costs and how it was found."""
 
+from typing import Any
+
 from parcel_assets.adapters.report_html_charts import (
     CostRow,
     cost_rows,
@@ -18,6 +20,7 @@ from parcel_assets.adapters.report_html_parts import (
 )
 from parcel_assets.adapters.report_html_tags import Markup, join, tag
 from parcel_assets.core.packet import ATTEMPTS_FILE, read_rows
+from parcel_assets.core.statistics import cost_words
 
 MISHAPS_SHOWN = 12
 
@@ -54,11 +57,11 @@ def cost_chapter(packet: Packet) -> Markup:
         "cost",
         "What it costs",
         f"{packet.unit.capitalize()} per 1,000 photos. The winner's own number was chosen for "
-        "being "
-        "low, so the corrected estimate beside it is the one to expect on new shipments; bars are "
-        "one-sided 95 % bounds over shipments.",
+        f"being low: it is no quality claim. {_expected_words(packet)} Bars are one-sided 95 % "
+        "bounds over shipments.",
         tag("figure", tag("div", cost_rows(_cost_lines(packet),
             packet.plan["final"]["target_cost_per_1000"]), class_="scroll")),
+        _rates(packet),
         tag("p", words + around, class_="soft"),
         tag("h3", "Threshold", style="margin-top:26px"),
         tag("figure", tag("div", threshold_curve(points, float(packet.rerun["threshold"])),
@@ -67,6 +70,50 @@ def cost_chapter(packet: Packet) -> Markup:
                 "at. Each step along the axis holds equally many photos. ", about,
                 tag("a", "selection/cost_curve.csv", href="selection/cost_curve.csv"))),
     )  # fmt: skip
+
+
+def _expected_words(packet: Packet) -> str:
+    """Return what to expect of the winner on new shipments, or that nobody knows."""
+    corrected = packet.rerun["corrected_cost"]
+    if corrected is not None:
+        return (
+            f"The corrected one, {corrected['mean']:.0f}, is what to expect on new shipments: in "
+            "each of many resamples the choice of trial and threshold was made again, and scored "
+            "on the shipments left out."
+        )
+    if packet.rerun["slice_informed"]:
+        return "It was not corrected, as a person chose this trial."
+    return "The shipments are too few to correct it, so no cost can be expected from it."
+
+
+def _rates(packet: Packet) -> Markup:
+    """Return what both models and both plain policies miss and send to review on validation."""
+    heads = [("on validation", False), ("missed, of damage", True), ("reviewed, of photos", True),
+             ("missed per 1,000", True), ("reviews per 1,000", True)]  # fmt: skip
+    own, reference = packet.rerun["validation"], packet.rerun["reference_validation"]
+    damaged_per_1000 = 1000 * own["damaged_photos"] / own["photos"]
+    lines = [
+        (f"winner {packet.rerun['selected_trial']}", own),
+        ("model in use", reference),
+        ("review everything", {"miss_rate": 0.0, "review_rate": 1.0, "missed_per_1000": 0.0,
+                               "reviewed_per_1000": 1000.0}),
+        ("review nothing", {"miss_rate": 1.0, "review_rate": 0.0,
+                            "missed_per_1000": damaged_per_1000, "reviewed_per_1000": 0.0}),
+    ]  # fmt: skip
+    rows = [
+        tag("tr", cell(name), cell(_counted_rate(one), is_number=True),
+            cell(f"{one['review_rate']:.1%}", is_number=True),
+            cell(f"{one['missed_per_1000']:.1f}", is_number=True),
+            cell(f"{one['reviewed_per_1000']:.0f}", is_number=True))
+        for name, one in lines
+    ]  # fmt: skip
+    return tag("div", table(heads, rows), style="max-width:760px;margin:8px 0 18px")
+
+
+def _counted_rate(one: dict[str, Any]) -> str:
+    if "missed" not in one:
+        return f"{one['miss_rate']:.0%}"
+    return f"{one['miss_rate']:.1%} ({one['missed']} of {one['damaged_photos']})"
 
 
 def _cost_lines(packet: Packet) -> list[CostRow]:
@@ -83,7 +130,7 @@ def _cost_lines(packet: Packet) -> list[CostRow]:
         ),
         CostRow(
             f"Winner {rerun['selected_trial']}", numbers["cost_per_1000"], numbers["lower_bound"],
-            numbers["upper_bound_guarded"], "accent", "validation, as chosen: too good",
+            numbers["upper_bound_guarded"], "accent", "validation, chosen for being low: no claim",
         ),
     ]  # fmt: skip
     corrected = rerun["corrected_cost"]
@@ -184,4 +231,4 @@ def _trial_table(packet: Packet) -> Markup:
 
 
 def _cost_words(cost: float | None) -> str:
-    return "" if cost is None else f"{cost:.1f}"
+    return "" if cost is None else cost_words(cost, None)  # a trial's misses are not on record

@@ -10,13 +10,13 @@ from parcel_assets.adapters.report_html_parts import (
     chip,
     picture,
     section,
-    signed,
     table,
 )
 from parcel_assets.adapters.report_html_tags import Markup, join, tag
 from parcel_assets.core.packet import CROISSANT_FILE, read_json
 from parcel_assets.core.packet_files import worst_sheet_file
 from parcel_assets.core.slice_plan import crossing_words
+from parcel_assets.core.slice_words import number_words
 
 PHOTOS_NAMED = 12
 
@@ -34,8 +34,8 @@ def slices_chapter(packet: Packet) -> Markup:
             tag("tr", tag("td", tag("b", one["name"]), _crossing(one)), cell(one["role"]), tag("td",
                 chip(one["outcome"])), cell(one["shipments"], is_number=True),
                 cell(one["damaged_photos"], is_number=True),
-                cell(_amount(one["candidate"], unit), is_number=True),
-                cell(_amount(one["reference"], unit), is_number=True),
+                cell(_amount(one, "candidate", unit), is_number=True),
+                cell(_amount(one, "reference", unit), is_number=True),
                 _difference_cell(one, " pp" if unit else ""),
                 tag("td", tag("div", slice_interval(one, style), style="width:165px")),
                 class_="joined")
@@ -83,7 +83,7 @@ def _among_others(one: dict[str, Any]) -> str:
     if one.get("shrunken_difference") is not None:
         unit = " pp" if one["measure"] == "miss_rate" else ""
         words += " Drawn towards the mean of its kind, for display only: "
-        words += f"{_amount(one['shrunken_difference'], unit, sign=True)}."
+        words += f"{_amount(one, 'shrunken_difference', unit, sign=True)}."
     return words
 
 
@@ -115,14 +115,14 @@ def _difference_cell(one: dict[str, Any], unit: str) -> Markup:
         share = min(abs(value) / one["margin"], 1.0)
         colour = "bad" if value > 0 else "good"
         tint = f"background:color-mix(in srgb, var(--{colour}) {30 * share:.0f}%, transparent)"
-    words = _amount(value, unit, sign=True)
+    words = _amount(one, "difference", unit, sign=True)
     return tag("td", words, class_="number", style=tint)
 
 
-def _amount(value: float | None, unit: str, *, sign: bool = False) -> str:
-    if value is None:
+def _amount(one: dict[str, Any], key: str, unit: str, *, sign: bool = False) -> str:
+    if one[key] is None:
         return "not known"
-    return f"{signed(value, 1) if sign else format(value, '.1f')}{unit}"
+    return f"{number_words(one, key, sign=sign)}{unit}".replace("-", "\N{MINUS SIGN}")
 
 
 def pictures_chapter(packet: Packet) -> Markup:

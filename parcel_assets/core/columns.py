@@ -30,8 +30,14 @@ def shipment_codes(shipments: ArrayLike) -> Codes:
             "shipments",
             "Pass the shipment column without missing values.",
         )
-    _, codes = np.unique(names, return_inverse=True)
-    return codes.astype(np.intp, copy=False)
+    if names.dtype.kind in "iu" and len(names) and names.min() >= 0 and names.max() < len(names):
+        present = np.zeros(int(names.max()) + 1, dtype=np.bool_)  # codes already: no sorting
+        present[names] = True
+        numbers: Codes = np.cumsum(present, dtype=np.intp) - 1
+        codes: Codes = numbers[names]
+        return codes
+    _, places = np.unique(names, return_inverse=True)
+    return places.astype(np.intp, copy=False)
 
 
 def codes_of(shipments: ArrayLike, photos: int) -> Codes:

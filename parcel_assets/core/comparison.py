@@ -80,7 +80,7 @@ def compare_paired_miss_rates(
     require_damage(labels, "damaged")
     candidate = flags(candidate_review, "candidate_review", len(labels))[labels]
     reference = flags(reference_review, "reference_review", len(labels))[labels]
-    _, codes = np.unique(codes_of(shipments, len(labels))[labels], return_inverse=True)
+    codes = shipment_codes(codes_of(shipments, len(labels))[labels])
     differences = np.bincount(codes, weights=reference.astype(float) - candidate.astype(float))
     return _compare(differences.astype(np.float64), np.bincount(codes), 1.0, 1)
 

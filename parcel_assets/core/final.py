@@ -19,12 +19,10 @@ from parcel_assets.core.slice_plan import DAMAGE_DIMENSION, SlicePlan, SliceRule
 from parcel_assets.core.slice_report import slice_photos, slice_rules
 from parcel_assets.core.slices import judge_miss_slice
 from parcel_assets.core.stage import Record
-from parcel_assets.core.statistics import CostEstimate, Costs, estimate_cost
+from parcel_assets.core.statistics import CostEstimate, Costs, cost_words, estimate_cost
 from parcel_assets.core.thresholds import review_decisions
 
 FinalOutcome = Literal["PASS", "FAIL", "INSUFFICIENT"]
-# fewer misses than this carry no decimal of a cost
-MISSES_FOR_A_DECIMAL = 10
 # the fields a person is told about when a second request differs from the first
 IDENTITY_FIELDS = (
     "model",
@@ -158,13 +156,13 @@ def judge_final(estimate: CostEstimate, final: FinalPlan) -> tuple[FinalOutcome,
         if found < minimum
     ]
     cost, upper = estimate.cost_per_1000, estimate.upper_bound_guarded
-    digits = int(estimate.missed >= MISSES_FOR_A_DECIMAL)
     counts = (
         f"Final holdout: {estimate.shipments} shipments, {estimate.damaged_photos} damaged photos, "
         f"{estimate.missed} missed."
     )
     numbers = (
-        f"Cost {cost:.{digits}f} per 1,000 photos, at most {upper:.{digits}f} with 95 % "
+        f"Cost {cost_words(cost, estimate.missed)} per 1,000 photos, at most "
+        f"{cost_words(upper, estimate.missed)} with 95 % "
         f"confidence; target {final.target_cost_per_1000:g}, reviewing everything "
         f"{estimate.review_all_cost_per_1000:.0f}."
     )

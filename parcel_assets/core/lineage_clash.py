@@ -19,20 +19,29 @@ def checkpoint_clash(
     history: History,
     record: AttemptRecord,
     saved: CheckpointSaved,
-    lineage: Mapping[str, str],
+    lineage: Mapping[str, str] | None,
 ) -> Clash:
-    """Return the attempts that one reported checkpoint of `record` puts in doubt."""
+    """Return the attempts that one reported checkpoint of `record` puts in doubt.
+
+    `lineage` is what the file's header says, None where there is no such file: then what was
+    reported of its parent still counts.
+    """
     if not is_below_prefix(saved.file):
         return _involve(history, record, f"checkpoint {saved.file!r} lies outside its prefix")
     earlier = [one for one in record.checkpoints if one.step < saved.step]
     parent = earlier[-1].checkpoint if earlier else record.started.parent_checkpoint or ""
-    fault = _lineage_fault(history, record, saved.step, lineage, {parent})
+    fault = None
+    if lineage is not None:
+        fault = _lineage_fault(history, record, saved.step, lineage, {parent})
     if fault is None and (saved.parent_checkpoint or "") != parent:
         fault = f"reported parent {saved.parent_checkpoint!r}, expected {parent!r}"
     if fault is not None:
         reason = f"checkpoint {saved.file} of {record.attempt} has {fault}"
-        others = [*_named(history, lineage), *_writers(history, [saved.parent_checkpoint or ""])]
-        return _involve(history, record, reason, others)
+        told = _writers(history, [saved.parent_checkpoint or ""])
+        return _involve(history, record, reason, [*_named(history, lineage or {}), *told])
+    if lineage is None:
+        reason = f"checkpoint {saved.file} of {record.attempt} is not below its prefix"
+        return _involve(history, record, reason)
     return _copy_clash(history, record, saved.file, [saved.checkpoint, saved.payload])
 
 

@@ -26,6 +26,7 @@ from parcel_assets.core.packet import (
 )
 from parcel_assets.core.snapshot import SnapshotBody
 from parcel_assets.core.stage import Stage
+from parcel_assets.core.statistics import cost_words
 
 # what Markdown would read as more than text; `_` inside a word is none
 _MARKDOWN = re.compile(r"[\\`*\[\]<>#|!&~$]|(?<!\w)_|_(?!\w)")
@@ -137,7 +138,9 @@ def model_card(files: Files, verdict: Mapping[str, Any], purpose: str) -> bytes:
         "",
         "| what | value | source |",
         "| --- | --- | --- |",
-        *(_card_row(name, one) for name, one in _card_facts(page)),
+        *_card_rows(files, page),
+        "",
+        _caution(page),
         "",
         "## Slices",
         "",
@@ -200,25 +203,40 @@ def _reuse_lines(files: Files) -> list[str]:
     return ["", words] if words else []
 
 
-def _card_facts(page: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    winner, final = page["winner"], page["final"]
-    return [
+def _card_rows(files: Files, page: Mapping[str, Any]) -> list[str]:
+    """Return the card's table: costs with a decimal only where the winner's misses carry one."""
+    winner, missed = page["winner"], body_of(files, Stage.RERUN)["validation"]["missed"]
+    corrected = dict(winner["corrected_cost"])
+    corrected["value"] = (corrected["value"] or {}).get("mean")
+    rows = [
         ("trials planned", page["counts"]["budget_trials"]),
         ("winner", winner["trial_id"]),
-        ("validation cost per 1,000, as searched", winner["search_cost_per_1000"]),
+        ("winner, validation cost per 1,000, chosen for being low", winner["search_cost_per_1000"]),
+        ("winner, corrected for the choice, per 1,000", corrected),
         ("reference, validation cost per 1,000", winner["reference_cost_per_1000"]),
-        ("reviewing everything, per 1,000", winner["review_all_cost_per_1000"]),
-        ("reviewing nothing, per 1,000", winner["review_none_cost_per_1000"]),
+        ("reviewing everything, cost per 1,000", winner["review_all_cost_per_1000"]),
+        ("reviewing nothing, cost per 1,000", winner["review_none_cost_per_1000"]),
         ("rerun tolerance, cost per 1,000", page["rerun"]["tolerance"]),
-        ("final target, cost per 1,000", final["target_cost_per_1000"]),
+        ("final target, cost per 1,000", page["final"]["target_cost_per_1000"]),
         ("accelerator-seconds in all", page["compute"]["charged_seconds"]["total"]),
     ]
+    costs = {name for name, _ in rows if "per 1,000" in name and "target" not in name}
+    shown = []
+    for name, one in rows:
+        value = "not known" if one["value"] is None else one["value"]
+        if isinstance(value, float):
+            value = cost_words(value, missed) if name in costs else f"{value:.4g}"
+        shown.append(f"| {name} | {value} | `{one['source']}` |")
+    return shown
 
 
-def _card_row(name: str, one: Mapping[str, Any]) -> str:
-    value = one["value"]
-    shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return f"| {name} | {shown} | `{one['source']}` |"
+def _caution(page: Mapping[str, Any]) -> str:
+    trials = page["counts"]["budget_trials"]["value"]
+    return (
+        f"The winner's own validation cost is no quality claim: it is the lowest that {trials} "
+        "trials came to. The corrected one is what to expect; the final evaluation is what was "
+        "measured."
+    )
 
 
 def _input_words(preprocess: Mapping[str, Any]) -> str:

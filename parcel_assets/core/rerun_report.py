@@ -74,13 +74,13 @@ def rerun_body(
     paired = compare_paired_costs(
         candidate.review, base.review, validation.damaged, validation.shipments, costs
     )
-    informed = selection.informed_by is not None
     judgement = judge_reruns(
         _cost(chosen),
         own.cost_per_1000,
         [one.cost_per_1000 for one in reruns.extra],
         [_cost(row) for row in ranked.values()],
         maximum_instability=plan.rerun.maximum_instability,
+        missed=numbers["missed"],
     )
     return RerunBody(
         selected_trial=selection.trial,
@@ -88,9 +88,8 @@ def rerun_body(
         threshold=selection.threshold,
         ranking=selection.ranking,
         tie_set=_ties(selection.trial, ranked, searched, validation, costs),
-        # a trial that a person took instead of the best was not chosen for its cost
-        corrected_cost=None if informed else _corrected(plan, searched, validation, costs),
-        slice_informed=informed,
+        corrected_cost=_corrected(plan, selection.trial, ranked, searched, validation),
+        slice_informed=selection.informed_by is not None,
         own=own,
         extra=reruns.extra,
         reference=reruns.reference,
@@ -162,18 +161,28 @@ def _ties(
 
 
 def _corrected(
-    plan: Plan, searched: Mapping[str, Scores], validation: PartData, costs: Costs
+    plan: Plan,
+    chosen: str,
+    ranked: Mapping[str, TrialRow],
+    searched: Mapping[str, Scores],
+    validation: PartData,
 ) -> dict[str, float] | None:
-    """Return the selection-corrected cost, or None where the shipments are too few to resample."""
+    """Return the selection-corrected cost, or None where the shipments are too few to resample.
+
+    Every draw chooses by the plan's rule: lowest cost, ties to the lower trial number, and as many
+    passed over as a `replace` decision passed over.
+    """
+    in_order = sorted(ranked, key=lambda trial_id: ranked[trial_id].number)
     try:
         corrected = selection_corrected_cost(
-            np.stack(list(searched.values())),
+            np.stack([searched[trial_id] for trial_id in in_order]),
             validation.damaged,
             validation.shipments,
-            costs,
+            costs_of(plan),
             seed=derive_seed("selection correction", plan.digest),
             draws=CORRECTION_DRAWS,
             grid_points=plan.metric.threshold_grid_points,
+            behind=list(ranked).index(chosen),
         )
     except EvidenceError:
         return None

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parcel_assets.core.bootstrap import SEED
 from parcel_assets.core.columns import Floats
@@ -17,6 +18,12 @@ from parcel_assets.core.final import judge_final
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.rerun_report import costs_of
 from parcel_assets.core.selection_bias import selection_corrected_cost
+from parcel_assets.core.simulation_bounds import (
+    PHOTO_DRAWS,
+    SCORES_MAXIMUM,
+    draws_within,
+    require_budget,
+)
 from parcel_assets.core.simulation_pruning import PruningOdds, simulate_pruning
 from parcel_assets.core.simulation_sizes import Sizes
 from parcel_assets.core.simulation_slices import (
@@ -37,7 +44,7 @@ from parcel_assets.core.simulation_world import (
 )
 from parcel_assets.core.slice_verdict import Outcome
 from parcel_assets.core.statistics import Costs, estimate_cost
-from parcel_assets.core.thresholds import choose_threshold
+from parcel_assets.core.thresholds import GRID_POINTS, choose_threshold
 
 SEARCHES_MINIMUM, DRAWS_PER_SEARCH = 12, 25
 CORRECTION_DRAWS = 100
@@ -52,7 +59,7 @@ class SelectionOdds:
 
     searches: int
     trials: int
-    shipments: float
+    shipments: float  # simulated: of a large validation part not all of them
     shown_cost: float
     true_cost: float
     corrected_cost: float
@@ -72,6 +79,7 @@ class FinalOdds:
     shipments: float
     damaged_photos: float
     misses_expected: float
+    draws: int
     by_share_of_target: dict[float, Odds]  # true cost as a share of the target -> verdicts
 
 
@@ -92,16 +100,23 @@ class Simulation:
 def simulate(
     plan: Plan, sizes: Sizes, *, draws: int, seed: int = SEED, progress: Progress | None = None
 ) -> Simulation:
-    """Return the odds of a plan's gates; the same seed, sizes and draws give the same odds."""
+    """Return the odds of a plan's gates; the same seed, sizes and draws give the same odds.
+
+    Raises PlanError for a budget that is larger than what is simulated.
+    """
+    require_budget(plan)
     costs, world = costs_of(plan), world_at_target(plan, sizes.world)
     streams = iter(np.random.SeedSequence(seed).spawn(len(sizes.slices) + 3))
-    done, total = 0, len(sizes.slices) + 3
+    done, total = -1, len(sizes.slices) + 3
+
+    def tell(words: str) -> None:
+        if progress is not None:
+            progress(done, total, words)
 
     def step(words: str) -> Generator:
         nonlocal done
-        if progress is not None:
-            progress(done, total, words)
         done += 1
+        tell(words)
         return np.random.default_rng(next(streams))
 
     slices, passes = [], []
@@ -117,11 +132,21 @@ def simulate(
         seed=seed,
         sizes=sizes,
         slices=tuple(slices),
-        all_equal_pass=float(np.all(passes, axis=0).mean()) if passes else None,
+        all_equal_pass=_all_pass(passes),
         pruning=simulate_pruning(plan, draws, step("pruning")),
-        selection=simulate_selection(plan, sizes.validation, world, draws, step("selection")),
+        selection=simulate_selection(
+            plan, sizes.validation, world, draws, step("selection"), tell=tell
+        ),
         final=simulate_final(plan, sizes.holdout, world, draws, step("final evaluation")),
     )
+
+
+def _all_pass(passes: list[NDArray[np.bool_]]) -> float | None:
+    """Return how often all pass at once, over the draws that every slice had."""
+    if not passes:
+        return None
+    common = min(map(len, passes))
+    return float(np.all([one[:common] for one in passes], axis=0).mean())
 
 
 def world_at_target(plan: Plan, world: World) -> World:
@@ -153,6 +178,7 @@ def choose_best(
     generator: Generator,
     *,
     correction_draws: int = CORRECTION_DRAWS,
+    grid_points: int = GRID_POINTS,
 ) -> ChosenBest | None:
     """Return one choice among trials of spread quality, each at its own threshold, and its truth.
 
@@ -164,11 +190,11 @@ def choose_best(
     try:
         corrected = selection_corrected_cost(
             scores, damaged, codes, costs, seed=int(generator.integers(2**31)),
-            draws=correction_draws,
+            draws=correction_draws, grid_points=grid_points,
         )  # fmt: skip
     except EvidenceError:
         return None
-    thresholds = [choose_threshold(one, damaged, costs) for one in scores]
+    thresholds = [choose_threshold(one, damaged, costs, grid_points) for one in scores]
     estimates = [
         estimate_cost(one >= threshold, damaged, codes, costs)
         for one, threshold in zip(scores, thresholds, strict=True)
@@ -185,16 +211,31 @@ def choose_best(
 
 
 def simulate_selection(
-    plan: Plan, validation: Clusters, world: World, draws: int, generator: Generator
+    plan: Plan,
+    validation: Clusters,
+    world: World,
+    draws: int,
+    generator: Generator,
+    *,
+    tell: Callable[[str], None] = lambda _words: None,
 ) -> SelectionOdds:
-    """Return how far the best of the budget flatters itself on this validation part."""
+    """Return how far the best of the budget flatters itself on this validation part.
+
+    Of a large part so many shipments are taken as fit; on more of them it flatters itself less.
+    """
     trials, searches = plan.search.budget_trials, max(SEARCHES_MINIMUM, draws // DRAWS_PER_SEARCH)
-    chosen = [
-        one
-        for _ in range(searches)
-        if (one := choose_best(validation, world, costs_of(plan), trials, generator)) is not None
-    ]
-    return summarize(chosen, trials, validation.shipments_expected)
+    fitting = min(1.0, SCORES_MAXIMUM / trials / max(validation.photos_expected, 1))
+    part = replace(validation, share=validation.share * fitting)
+    found = []
+    for search in range(searches):
+        tell(f"selection, search {search + 1} of {searches}")
+        found.append(
+            choose_best(
+                part, world, costs_of(plan), trials, generator,
+                grid_points=plan.metric.threshold_grid_points,
+            )
+        )  # fmt: skip
+    return summarize([one for one in found if one is not None], trials, part.shipments_expected)
 
 
 def summarize(chosen: list[ChosenBest], trials: int, shipments: float) -> SelectionOdds:
@@ -226,6 +267,7 @@ def simulate_final(
 ) -> FinalOdds:
     """Return how often models of known cost meet the plan's target on this holdout."""
     costs, share, by_share = costs_of(plan), world.damaged_share, {}
+    draws = draws_within(draws, holdout.photos_expected, PHOTO_DRAWS)
     misses = 0.0
     for part_of_target in TARGET_SHARES:
         separation = separation_for(part_of_target * plan.final.target_cost_per_1000, share, costs)
@@ -248,5 +290,6 @@ def simulate_final(
         shipments=holdout.shipments_expected,
         damaged_photos=holdout.damaged_expected,
         misses_expected=misses,
+        draws=draws,
         by_share_of_target=by_share,
     )

@@ -13,6 +13,12 @@ from numpy.typing import NDArray
 from parcel_assets.core.columns import Booleans, Floats
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.search_batches import cut_from_values, guard_from_pairs
+from parcel_assets.core.simulation_bounds import (
+    PRUNING_WORK,
+    draws_within,
+    pruning_work,
+    require_budget,
+)
 
 CORRELATIONS = (0.4, 0.6, 0.8, 0.95)
 
@@ -26,12 +32,18 @@ class PruningOdds:
     rank_correlation: float
     best_is_pruned: float  # share of searches that lose their best trial here
     trials_pruned: float  # share of all trials stopped here
+    draws: int
 
 
 def simulate_pruning(
     plan: Plan, draws: int, generator: np.random.Generator
 ) -> tuple[PruningOdds, ...]:
-    """Return what each milestone before the last loses, for several rank correlations."""
+    """Return what each milestone before the last loses, for several rank correlations.
+
+    Raises PlanError for a budget that is larger than what is simulated.
+    """
+    require_budget(plan)
+    draws = draws_within(draws, pruning_work(plan), PRUNING_WORK)
     milestones = plan.training.milestones[:-1]
     found = []
     for correlation in CORRELATIONS:
@@ -46,7 +58,9 @@ def simulate_pruning(
                 lost[place] += ends[best] == place
                 stopped[place] += np.mean(ends == place)
         found += [
-            PruningOdds(step, keep, correlation, float(lost[n]) / draws, float(stopped[n]) / draws)
+            PruningOdds(
+                step, keep, correlation, float(lost[n]) / draws, float(stopped[n]) / draws, draws
+            )
             for n, (step, keep) in enumerate(
                 zip(milestones, plan.pruning.keep_fractions, strict=True)
             )

@@ -11,6 +11,7 @@ import numpy as np
 from parcel_assets.core.columns import Codes, shipment_codes
 from parcel_assets.core.errors import PlanError
 from parcel_assets.core.plan import Plan
+from parcel_assets.core.simulation_bounds import require_photos
 from parcel_assets.core.simulation_world import (
     Clusters,
     Generator,
@@ -62,7 +63,8 @@ def sizes_of_rows(
 ) -> Sizes:
     """Return the sizes that counted photos give; shares are of their shipments.
 
-    Raises PlanError where no photo is damaged: there is nothing to simulate.
+    Raises PlanError where no photo is damaged, so that there is nothing to simulate, and where a
+    part is larger than what is simulated.
     """
     damaged = np.asarray(rows.damaged, dtype=np.bool_)
     if not damaged.any():
@@ -72,6 +74,10 @@ def sizes_of_rows(
             where=source,
             remedy="Look at `snapshot.labels` and `snapshot.columns` of the plan.",
             faults=[],
+        )
+    for share in (validation_share, holdout_share):
+        require_photos(
+            share * len(damaged), "a part", source, "Simulate fewer: `--shipments NUMBER`."
         )
     codes = shipment_codes(rows.shipments)
     everything = _clusters(codes, damaged, np.ones(len(damaged), dtype=np.bool_))
@@ -136,8 +142,9 @@ def sizes_of_plan(
 ) -> Sizes:
     """Return sizes where nothing can be counted: what the plan asks for, or so many shipments.
 
-    A slice is assumed to hold just what its minimum or, without one, its own floor asks; of so many
-    shipments as given, never more than there are in validation.
+    A slice is assumed to hold just what its minimum or, without one, its own floor asks, and never
+    more than there is in validation. Raises PlanError for a part or slice that is larger than what
+    is simulated.
     """
     asked = _minimum(plan.split.minimum, "validation", None)
     share = plan.split.validation / plan.split.holdout
@@ -152,10 +159,13 @@ def sizes_of_plan(
     if shipments is None and asked is not None and asked.damaged_photos:
         photos = max(count, 1) * world.photos_per_shipment
         world = replace(world, damaged_share=min(0.9, asked.damaged_photos / photos))
+    for one in (count, count / share):
+        require_photos(
+            one * world.photos_per_shipment, "a part", source, "Simulate fewer shipments."
+        )
     everything = made_clusters(generator, world, max(count, 2))
-    most = None if shipments is None else everything
     slices = [
-        SliceSize(rule, _assumed(plan, rule, world, generator, most), assumed=True)
+        SliceSize(rule, _assumed(plan, rule, world, generator, everything), assumed=True)
         for rule in slice_rules(
             {name: one for name, one in plan.slices.items() if one.value is not None}, {}
         )
@@ -170,18 +180,17 @@ def sizes_of_plan(
 
 
 def _assumed(
-    plan: Plan, rule: SliceRule, world: World, generator: Generator, most: Clusters | None
+    plan: Plan, rule: SliceRule, world: World, generator: Generator, most: Clusters
 ) -> Clusters:
     least = _minimum(plan.split.minimum, "validation", rule)
     shipments = max(least.shipments if least else 0, rule.minimum_shipments)
     damaged = max(least.damaged_photos if least else 0, rule.minimum_damaged_photos)
-    if most is not None:
-        damaged = max(1, min(damaged, int(most.damaged.sum())))
-        shipments = min(shipments, damaged, len(most.photos))
+    damaged = max(1, min(damaged, int(most.damaged.sum())))
+    shipments = min(shipments, damaged, len(most.photos))
     if rule.is_of_damage:
         return damaged_clusters(generator, shipments, damaged)
-    photos = damaged / world.damaged_share
-    return made_clusters(generator, world, round(photos / world.photos_per_shipment))
+    photos = min(damaged / world.damaged_share, most.photos_expected)
+    return made_clusters(generator, world, max(2, round(photos / world.photos_per_shipment)))
 
 
 def _minimum(

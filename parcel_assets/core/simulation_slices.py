@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from parcel_assets.core.columns import Booleans, Codes
+from parcel_assets.core.simulation_bounds import PHOTO_DRAWS, PHOTOS_MAXIMUM, draws_within
 from parcel_assets.core.simulation_world import (
     Clusters,
     Generator,
@@ -57,7 +58,11 @@ class SliceOdds:
     fairly_worse: Odds
     worse: Odds
     growth: float | None
+    draws: int = 0
     assumed: bool = False
+    below_floor: tuple[
+        str, ...
+    ] = ()  # what it lacks of the plan's own floor: held whatever it shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +138,11 @@ class SliceGate:
 def simulate_slice(
     gate: SliceGate, draws: int, generator: Generator
 ) -> tuple[SliceOdds, NDArray[np.bool_]]:
-    """Return a slice's odds, and in which draws an equal candidate passed."""
+    """Return a slice's odds, and in which draws an equal candidate passed.
+
+    A large slice is drawn less often than asked, as its odds say.
+    """
+    draws = draws_within(draws, gate.clusters.photos_expected, PHOTO_DRAWS)
     found = [gate.outcomes(worse, draws, generator) for worse in (0.0, *gate.worse_by)]
     equal, fairly, worse = (odds_of(one) for one in found)
     odds = SliceOdds(
@@ -147,6 +156,8 @@ def simulate_slice(
         fairly_worse=fairly,
         worse=worse,
         growth=_growth(gate, equal, generator),
+        draws=draws,
+        below_floor=_below_floor(gate),
     )
     return odds, np.array([one is Outcome.PASS for one in found[0]])
 
@@ -160,6 +171,14 @@ def odds_of(outcomes: Sequence[Outcome]) -> Odds:
     return Odds(passed, failed, held)
 
 
+def _below_floor(gate: SliceGate) -> tuple[str, ...]:
+    asked = (
+        (gate.clusters.shipments_expected, gate.rule.minimum_shipments, "shipments"),
+        (gate.clusters.damaged_expected, gate.rule.minimum_damaged_photos, "damaged photos"),
+    )
+    return tuple(f"{least:,} {words}" for found, least, words in asked if round(found) < least)
+
+
 def _growth(gate: SliceGate, equal: Odds, generator: Generator) -> float | None:
     if equal.passed >= WANTED_PASSES:
         return 1.0
@@ -167,7 +186,10 @@ def _growth(gate: SliceGate, equal: Odds, generator: Generator) -> float | None:
         return None  # it holds nothing, so nobody need collect for it
     for growth in GROWTHS:
         larger = replace(gate.clusters, share=gate.clusters.share * growth)
-        found = replace(gate, clusters=larger).outcomes(0.0, GROWTH_DRAWS, generator)
+        if larger.photos_expected > PHOTOS_MAXIMUM:
+            break
+        draws = draws_within(GROWTH_DRAWS, larger.photos_expected, PHOTO_DRAWS)
+        found = replace(gate, clusters=larger).outcomes(0.0, draws, generator)
         if odds_of(found).passed >= WANTED_PASSES:
             return growth
     return None

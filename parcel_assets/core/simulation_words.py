@@ -11,18 +11,25 @@ from typing import Any
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.simulation import Simulation
 from parcel_assets.core.simulation_slices import WANTED_PASSES, SliceOdds
+from parcel_assets.core.statistics import MISSES_FOR_A_DECIMAL
 
-MISSES_WANTED, MISSES_LEAST = 20, 10
+MISSES_WANTED, MISSES_LEAST = 20, MISSES_FOR_A_DECIMAL
+STOPPING_PASSES = 0.50  # of equal candidates; below it a gate decides nothing but to hold
+TARGET_SHARE_WANTED = 0.80  # of the target; a model that must be better still is asked too much
 LOSS_NOTED = 0.05
 LIKELY_CORRELATION = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """One sentence for the author; `good` says that nothing need change for it."""
+    """One sentence for the author; `good` says that nothing need change for it.
+
+    `stops` says that the search cannot decide unless something does.
+    """
 
     good: bool
     sentence: str
+    stops: bool = False
 
 
 def remarks(plan: Plan, simulation: Simulation) -> tuple[Remark, ...]:
@@ -34,17 +41,24 @@ def remarks(plan: Plan, simulation: Simulation) -> tuple[Remark, ...]:
         *_about_pruning(simulation),
         _about_selection(simulation),
     ]
-    return tuple(sorted(found, key=lambda one: one.good))
+    return tuple(sorted(found, key=lambda one: (not one.stops, one.good)))
 
 
 def conclusion(found: tuple[Remark, ...]) -> str:
     """Return in one sentence whether the plan can decide."""
+    stops = sum(one.stops for one in found)
+    if stops:
+        return (
+            f"This plan cannot decide: for {stops} reason{'s' * (stops != 1)} a search by it "
+            "mostly ends in a hold or without an answer, however good its best trial is. Change it "
+            "before this plan is registered:"
+        )
     open_points = sum(not one.good for one in found)
     if not open_points:
         return "This plan can decide: its gates mostly let good candidates pass and stop bad ones."
     return (
-        f"{open_points} thing{'s' * (open_points != 1)} to change or to accept knowingly before "
-        "this plan is registered:"
+        f"This plan can decide, with {open_points} thing{'s' * (open_points != 1)} to change or to "
+        "accept knowingly before this plan is registered:"
     )
 
 
@@ -103,6 +117,7 @@ def _about_slices(plan: Plan, simulation: Simulation) -> Iterator[Remark]:
     if len(protected) > 1 and together is not None:
         yield Remark(
             good=together >= WANTED_PASSES,
+            stops=together < STOPPING_PASSES,
             sentence=f"All {len(protected)} protected slices pass together in {together:.0%} of "
             "searches whose candidate equals the reference in each.",
         )
@@ -125,6 +140,15 @@ def _about_slice(plan: Plan, one: SliceOdds) -> Iterator[Remark]:
             f"of searches, {worse}.",
         )
         return
+    if one.below_floor:
+        yield Remark(
+            good=False,
+            stops=True,
+            sentence=f"{one.name}, {support}: below the plan's own floor of "
+            f"{' and '.join(one.below_floor)}, so it is INSUFFICIENT and holds every candidate. "
+            "Ask for that much in `split.minimum`, collect it, or only monitor the slice.",
+        )
+        return
     stopped = one.equal.held + one.equal.failed
     words = (
         f"{one.name}, {support}: an equal candidate is stopped in {stopped:.0%} of searches (held "
@@ -138,7 +162,10 @@ def _about_slice(plan: Plan, one: SliceOdds) -> Iterator[Remark]:
             f"It needs about {more:.0f} damaged photos more in validation, which is "
             f"{more / plan.split.validation:.0f} in the archive."
         )
-    yield Remark(good=False, sentence=words)
+        if one.assumed:
+            wanted = one.damaged_photos + more
+            words += f" Ask for {wanted:.0f} of them there in `split.minimum`, or expect to decide."
+    yield Remark(good=False, stops=one.equal.passed < STOPPING_PASSES, sentence=words)
 
 
 def _about_final(plan: Plan, simulation: Simulation) -> Remark:
@@ -159,6 +186,7 @@ def _about_final(plan: Plan, simulation: Simulation) -> Remark:
     if short:
         return Remark(
             good=False,
+            stops=True,
             sentence=f"{size}. That is below the plan's own minimum ({', '.join(short)}), so the "
             "final evaluation would be INSUFFICIENT whatever it finds.",
         )
@@ -176,6 +204,7 @@ def _about_target(simulation: Simulation) -> Remark:
     if not odds:
         return Remark(
             good=False,
+            stops=True,
             sentence="No model can cost near the target: reviewing everything or nothing already "
             "costs less, or the target is too near to nothing.",
         )
@@ -186,7 +215,9 @@ def _about_target(simulation: Simulation) -> Remark:
         words += f"So a model must truly cost at most about {max(enough):.0%} of the target."
     else:
         words += "Even a much better model mostly cannot show it: the holdout is too small."
-    return Remark(good=bool(enough) and max(enough) >= WANTED_PASSES, sentence=words)
+    return Remark(
+        good=bool(enough) and max(enough) >= TARGET_SHARE_WANTED, stops=not enough, sentence=words
+    )
 
 
 def _about_pruning(simulation: Simulation) -> Iterator[Remark]:
@@ -217,8 +248,8 @@ def _about_selection(simulation: Simulation) -> Remark:
         )
     return Remark(
         good=odds.optimism <= 0.25,
-        sentence=f"The best of {odds.trials} trials shows a cost {odds.optimism:.0%} below its "
-        f"true one: its own 95 % bound covers the truth in {odds.shown_bound_covers:.0%} of "
-        f"searches, the selection-corrected bound in {odds.corrected_bound_covers:.0%}. Never "
-        "quote the winner's own number.",
+        sentence=f"On {odds.shipments:.0f} shipments the best of {odds.trials} trials shows a cost "
+        f"{odds.optimism:.0%} below its true one: its own 95 % bound covers the truth in "
+        f"{odds.shown_bound_covers:.0%} of searches, the selection-corrected bound in "
+        f"{odds.corrected_bound_covers:.0%}. Never quote the winner's own number.",
     )

@@ -57,6 +57,11 @@ class Clusters:
         return self.share * len(self.photos)
 
     @property
+    def photos_expected(self) -> float:
+        """How many photos the part holds on average."""
+        return self.share * float(self.photos.sum())
+
+    @property
     def damaged_expected(self) -> float:
         """How many damaged photos the part holds on average."""
         return self.share * float(self.damaged.sum())

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from parcel_assets.core.statistics import cost_words
+
 NOT_ENOUGH = "Not enough evidence to say it is no worse"
 MISS_RATE_UNIT = "percentage points"
 COST_UNIT = "cost per 1,000 photos"
@@ -50,7 +52,21 @@ def counts_words(numbers: Numbers) -> str:
 
 def amount_words(numbers: Numbers, key: str) -> str:
     """Return one of a slice's numbers with its unit."""
-    return f"{numbers[key]:.1f} {_short_unit(numbers)}"
+    return f"{number_words(numbers, key)} {_short_unit(numbers)}"
+
+
+def number_words(numbers: Numbers, key: str, *, sign: bool = False) -> str:
+    """Return one of a slice's numbers; a cost with a decimal only where its misses carry one."""
+    if numbers["measure"] == "miss_rate":
+        return f"{numbers[key]:{'+' if sign else ''}.1f}"
+    return cost_words(numbers[key], missed_in(numbers), sign=sign)
+
+
+def missed_in(numbers: Numbers) -> int | None:
+    """Return how many damaged photos of a slice the candidate misses, None where none is known."""
+    if numbers["miss_rate"] is None:
+        return None
+    return round(float(numbers["miss_rate"]) * int(numbers["damaged_photos"]))
 
 
 def interval_words(numbers: Numbers) -> str:

@@ -25,6 +25,7 @@ from parcel_assets.core.columns import (
 
 PER = 1000
 CONFIDENCE = 0.95
+MISSES_FOR_A_DECIMAL = 10  # fewer carry no decimal of a cost
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,15 @@ class CostEstimate:
     def as_document(self) -> dict[str, Any]:
         """Return the numbers as a JSON value."""
         return asdict(self)
+
+
+def cost_words(cost: float, missed: int | None, *, sign: bool = False) -> str:
+    """Return a cost per 1,000 as pages print it: with a decimal only where its misses carry one.
+
+    `missed` is how many misses it was counted from, None where the page does not know.
+    """
+    digits = int(missed is not None and missed >= MISSES_FOR_A_DECIMAL)
+    return f"{cost:{'+' if sign else ''}.{digits}f}"
 
 
 def student_quantile(confidence: float, degrees_of_freedom: float) -> float:

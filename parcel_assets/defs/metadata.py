@@ -29,7 +29,7 @@ from parcel_assets.core.ports import Ports
 from parcel_assets.core.refusals import admitted_of, refusals_of
 from parcel_assets.core.search import fold_search
 from parcel_assets.core.stage import Evidence, Stage
-from parcel_assets.defs.metadata_values import facts, picture, readable, table
+from parcel_assets.defs.metadata_values import costs_shown, facts, picture, readable, table
 from parcel_assets.defs.plots import cost_curve_md, learning_curves_md, slice_heat_map_md
 from parcel_assets.steps.admission import load_chain, load_plan
 from parcel_assets.steps.decision_numbers import numbers_seen
@@ -38,6 +38,9 @@ Metadata = dict[str, Any]
 WORST_NAMED = 6  # photos of a slice named in a table
 ATTEMPTS_NAMED = 50
 NO_VALUE = "(none)"
+NO_QUALITY_CLAIM = (
+    "cost_per_1000 is the lowest of all trials and was chosen for that: expect corrected_cost"
+)
 
 
 def describe(evidence: Evidence, ports: Ports, called: Called = PLAIN) -> Metadata:
@@ -180,14 +183,19 @@ def _trial_table(evidence: Evidence, ports: Ports) -> Metadata:
 def _rerun(evidence: Evidence, _ports: Ports) -> Metadata:
     body = RerunBody.model_validate(evidence.body)
     corrected = body.corrected_cost or {}
+    missed = body.validation.get("missed")
+    reference_missed = body.reference_validation.get("missed")
     trained = [("own seed", body.own), *(("extra seed", one) for one in body.extra)]
     trained.append(("reference", body.reference))
     return {
         "selected_trial": body.selected_trial,
         "slice_informed": body.slice_informed,
-        "cost_per_1000": readable(body.selected_cost_per_1000),
+        **costs_shown({"cost_per_1000": body.selected_cost_per_1000}, missed),
+        "no_quality_claim": NO_QUALITY_CLAIM,
         "corrected_cost": facts(
-            {name: corrected[name] for name in ("mean", "low", "high") if name in corrected}
+            costs_shown(
+                {n: corrected[n] for n in ("mean", "low", "high") if n in corrected}, missed
+            )
         ),
         "threshold": readable(body.threshold),
         "tie_set": ", ".join(body.tie_set),
@@ -195,20 +203,25 @@ def _rerun(evidence: Evidence, _ports: Ports) -> Metadata:
         "largest_score_difference": body.largest_score_difference,
         "reruns": table(
             [
-                {"what": what, "seed": str(one.seed), "cost_per_1000": one.cost_per_1000}
+                {"what": what, "seed": str(one.seed)}
+                | costs_shown({"cost_per_1000": one.cost_per_1000}, missed)
                 for what, one in trained
             ]
         ),
         "tolerance": str(
             body.judgement.get("tolerance_sentence", body.judgement.get("sentence", ""))
         ),
-        "trivial_cost_per_1000": facts(body.trivial_cost_per_1000),
-        "against_reference": facts(body.validation.get("against_reference", {})),
+        "trivial_cost_per_1000": facts(costs_shown(body.trivial_cost_per_1000, missed)),
+        "against_reference": facts(
+            costs_shown(body.validation.get("against_reference", {}), missed)
+        ),
         "threshold_interval": facts(body.validation.get("threshold_interval") or {}),
-        "display_interval": facts(body.validation.get("display_interval") or {}),
-        "judgement": facts(body.judgement),
-        "validation": facts(body.validation),
-        "reference_validation": facts(body.reference_validation),
+        "display_interval": facts(
+            costs_shown(body.validation.get("display_interval") or {}, missed)
+        ),
+        "judgement": facts(costs_shown(body.judgement, missed)),
+        "validation": facts(costs_shown(body.validation, missed)),
+        "reference_validation": facts(costs_shown(body.reference_validation, reference_missed)),
     }
 
 

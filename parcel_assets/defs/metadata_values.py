@@ -6,7 +6,16 @@ from typing import Any
 
 import dagster as dg
 
+from parcel_assets.core.statistics import cost_words
+
 DIGITS = 4
+# fields that are costs per 1,000, wherever they stand
+COSTS = {
+    "cost_per_1000", "standard_error", "guarded_standard_error", "upper_bound_guarded",
+    "lower_bound", "review_all_cost_per_1000", "review_none_cost_per_1000", "review_all",
+    "review_none", "mean", "low", "high", "standard_deviation", "tolerance",
+    "own_seed_difference", "difference", "lower", "upper",
+}  # fmt: skip
 
 
 def readable(value: Any) -> Any:
@@ -16,6 +25,14 @@ def readable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [readable(one) for one in value]
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+def costs_shown(fields: Mapping[str, Any], missed: int | None) -> dict[str, Any]:
+    """Return fields with their costs rounded to what so many misses carry (`cost_words`)."""
+    return {
+        name: float(cost_words(one, missed)) if name in COSTS and isinstance(one, float) else one
+        for name, one in fields.items()
+    }
 
 
 def plain(value: Any) -> Any:

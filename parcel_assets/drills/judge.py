@@ -138,7 +138,7 @@ def cheaper_but_worse(costs: tuple[float, float], slice_facts: Mapping[str, obje
     return Check(
         "Is the winner cheaper overall, and does it fail on the protected slice?",
         candidate < reference and slice_facts.get("outcome") == "fail",
-        f"{candidate:.1f} against {reference:.1f} per 1,000 overall; {slice_facts.get('sentence')}",
+        f"{candidate:.0f} against {reference:.0f} per 1,000 overall; {slice_facts.get('sentence')}",
     )
 
 

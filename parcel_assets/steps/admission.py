@@ -126,9 +126,10 @@ def load_plan(revision: str, ports: Ports) -> tuple[Plan, str]:
 
 def load_chain(revision: str, ports: Ports) -> Chain:
     """Return the verified chain of a revision, with what gates need measured now."""
+    anchors = read_anchors(revision, ports)
     events = ports.ledger.events(revision)
     verify_chain(events)
-    verify_anchors(revision, events, ports)
+    check_anchors(revision, events, anchors)
     plan, digest = load_plan(revision, ports)
     digests = {Stage(stage): one for stage, one in evidence_digests(events).items()}
     evidence = {
@@ -139,10 +140,13 @@ def load_chain(revision: str, ports: Ports) -> Chain:
     return replace(chain, observed=_observe(chain, ports))
 
 
-def verify_anchors(revision: str, events: Sequence[Event], ports: Ports) -> None:
-    """Raise LedgerError where the store holds an anchor that the chain does not reach or keep."""
-    anchors = [Anchor.model_validate(one) for one in ports.store.anchors(revision)]
-    check_anchors(revision, events, anchors)
+def read_anchors(revision: str, ports: Ports) -> tuple[Anchor, ...]:
+    """Return the anchors in the store, for a chain that is read after them.
+
+    An anchor is younger than its event: in the other order, a stage that is recorded between the
+    two would look like an event that was dropped.
+    """
+    return tuple(Anchor.model_validate(one) for one in ports.store.anchors(revision))
 
 
 def _observe(chain: Chain, ports: Ports) -> dict[str, Any]:

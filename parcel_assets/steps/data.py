@@ -5,6 +5,7 @@ of train and validation, as declared counts, and sealed to the vault's key-holde
 split are in `core.split`, of rows and pixels in the source adapter.
 """
 
+from parcel_assets.core.anchor import check_anchors
 from parcel_assets.core.errors import PlanError
 from parcel_assets.core.evidence import SplitBody
 from parcel_assets.core.holdout import holdout_digest, holdout_keys
@@ -22,7 +23,7 @@ from parcel_assets.core.split import (
 )
 from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.core.standing import has_ended, standing_of
-from parcel_assets.steps.admission import leased, load_chain, open_stage, verify_anchors
+from parcel_assets.steps.admission import leased, load_chain, open_stage, read_anchors
 from parcel_assets.steps.custody import Custody
 from parcel_assets.steps.parts import (
     assign_shipments,
@@ -55,9 +56,10 @@ def register_plan(revision: str, plan: Plan, ports: Ports) -> str:
     parent that cannot be followed or a plan without a pin: then with the line to add to it.
     """
     check_revision_key(revision)
+    anchors = read_anchors(revision, ports)
     frozen = last_of(ports.ledger.events(revision), Kind.PLAN_FROZEN)
     if frozen is None:
-        verify_anchors(revision, (), ports)  # a revision whose ledger was lost is not a fresh one
+        check_anchors(revision, (), anchors)  # a revision whose ledger was lost is not a fresh one
         require_usable(plan, ports)
         _require_pin(plan, ports)
         require_parent(revision, plan, ports)

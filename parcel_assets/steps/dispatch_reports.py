@@ -81,8 +81,6 @@ def take_checkpoint(desk: Desk, record: AttemptRecord, said: CheckpointMessage) 
         return
     path = desk.attempt_file(record, said.file)
     found = desk.reader.file(path)
-    if found is None:
-        raise _doubt(record, f"checkpoint {said.file} is not below the prefix")
     saved = CheckpointSaved(
         attempt=record.attempt,
         subject=record.subject,
@@ -90,12 +88,13 @@ def take_checkpoint(desk: Desk, record: AttemptRecord, said: CheckpointMessage) 
         file=said.file,
         checkpoint=said.checkpoint,
         parent_checkpoint=said.parent or None,
-        payload=found.payload,
+        payload="" if found is None else found.payload,
     )
-    clash = checkpoint_clash(desk.state, record, saved, found.lineage or {})
+    lineage = None if found is None else found.lineage or {}
+    clash = checkpoint_clash(desk.state, record, saved, lineage)
     if clash:
         raise _clash(record, clash)
-    if found.digest != said.checkpoint:
+    if found is None or found.digest != said.checkpoint:
         raise _doubt(record, f"checkpoint {said.file} is not the file that was reported")
     newest = max([record.started.resume_step, *(one.step for one in record.checkpoints)])
     if said.step <= newest:

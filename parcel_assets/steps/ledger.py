@@ -29,12 +29,13 @@ from parcel_assets.core.ports import Ports
 from parcel_assets.core.search import SearchState
 from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.core.table import table_digest, table_rows
+from parcel_assets.steps.admission import read_anchors
 
 
 def audit_ledger(revision: str, ports: Ports) -> LedgerAudit:
     """Recompute the chain of a revision, fold it, and compare it with all that rests on it."""
+    anchors = read_anchors(revision, ports)
     record = ports.ledger.record_of(revision)
-    anchors = tuple(Anchor.model_validate(one) for one in ports.store.anchors(revision))
     if not record.rows and not anchors:
         raise LedgerError(
             f"no event of search revision {revision!r}",

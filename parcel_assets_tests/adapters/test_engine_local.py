@@ -15,15 +15,13 @@ import pytest
 from parcel_assets.adapters import engine_log
 from parcel_assets.adapters.engine_local import LocalEngine
 from parcel_assets_tests.contracts.engine_contract import (
+    CONTRACT,
     EngineContract,
     SearchEngineContract,
     is_gone,
+    setup_file,
     wait_until,
 )
-from parcel_assets_tests.search_world import World, setup_of, small_plan
-
-CONTRACT = (sys.executable, "-m", "parcel_assets_tests.contract_worker")
-SEARCH = (sys.executable, "-m", "parcel_assets_tests.fake_worker", "{}")
 
 
 @pytest.fixture
@@ -31,58 +29,22 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path / "logs"
 
 
-@pytest.fixture(scope="module")
-def search_setup(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    world = World(tmp_path_factory.mktemp("world"))
-    world.freeze(small_plan())
-    return setup_of(world)
+class Local:
+    """How the contract opens a local engine and ends a worker."""
 
-
-def process_of(engine: LocalEngine, worker_id: str) -> int:
-    return engine._workers[worker_id].process.pid
-
-
-class TestLocalEngine(EngineContract):
-    """Every behaviour of a worker, on local processes."""
-
-    # what the search asks for is asked of real workers, below
-    @pytest.fixture
-    def setup(self, tmp_path: Path) -> Path:
-        path = tmp_path / "setup.json"
-        path.write_text(json.dumps({"behaviour": "protocol"}))
-        return path
-
-    @pytest.fixture
-    def engine(self, logs: Path) -> Iterator[LocalEngine]:
-        engine = LocalEngine(logs, CONTRACT)
-        yield engine
-        engine.close()
-
-    @pytest.fixture
-    def broken(self, logs: Path) -> Iterator[LocalEngine]:
-        engine = LocalEngine(logs, ("/nowhere/python",))
-        yield engine
-        engine.close()
-
-    def process_of(self, engine: Any, worker_id: str) -> int:
-        return process_of(engine, worker_id)
-
-
-class TestLocalEngineInTheSearch(SearchEngineContract):
-    """Real workers with the fake trainer."""
-
-    @pytest.fixture
-    def setup(self, search_setup: Path) -> Path:
-        return search_setup
-
-    @pytest.fixture
-    def engine(self, logs: Path) -> Iterator[LocalEngine]:
-        engine = LocalEngine(logs, SEARCH)
-        yield engine
-        engine.close()
+    def open_engine(self, logs: Path, command: tuple[str, ...]) -> LocalEngine:
+        return LocalEngine(logs, command)
 
     def end_worker(self, engine: Any, worker_id: str) -> None:
-        os.kill(process_of(engine, worker_id), signal.SIGKILL)
+        os.kill(engine._workers[worker_id].process.pid, signal.SIGKILL)
+
+
+class TestLocalEngine(Local, EngineContract):
+    """Every behaviour of a worker, on local processes."""
+
+
+class TestLocalEngineInTheSearch(Local, SearchEngineContract):
+    """Real workers with the fake trainer."""
 
 
 def test_a_worker_imports_nothing_from_the_folder_that_a_run_was_started_in(
@@ -201,8 +163,7 @@ def test_a_worker_forked_but_not_yet_started_when_its_coordinator_died_is_found(
 
 
 def test_a_killed_warden_is_replaced_at_the_next_start(logs: Path, tmp_path: Path) -> None:
-    setup = tmp_path / "echo.json"
-    setup.write_text('{"behaviour": "echo"}')
+    setup = setup_file(tmp_path, "echo")
     engine = LocalEngine(logs, CONTRACT)
     engine.start("w1", setup)
     first = engine._warden

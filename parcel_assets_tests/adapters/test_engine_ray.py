@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,17 @@ from parcel_assets.adapters.engine_cluster import OWN, Cluster
 from parcel_assets.adapters.engine_ray import RayEngine
 from parcel_assets.core.errors import SettingError
 from parcel_assets_tests.contracts.engine_contract import (
+    CONTRACT,
+    SEARCH,
     EngineContract,
     SearchEngineContract,
     hear,
     is_gone,
+    setup_file,
     wait_until,
 )
-from parcel_assets_tests.search_world import World, setup_of, small_plan
+from parcel_assets_tests.search_world import World, small_plan
 
-CONTRACT = (sys.executable, "-m", "parcel_assets_tests.contract_worker")
-SEARCH = (sys.executable, "-m", "parcel_assets_tests.fake_worker", "{}")
 SLOTS = 4
 
 
@@ -45,56 +47,6 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path / "logs"
 
 
-def engine_of(logs: Path, command: tuple[str, ...], **settings: Any) -> Iterator[RayEngine]:
-    engine = RayEngine(logs, command=command, **settings)
-    yield engine
-    engine.close()
-
-
-@pytest.mark.slow
-class TestRayEngine(EngineContract):
-    """Every behaviour of a worker, kept by an actor."""
-
-    @pytest.fixture
-    def setup(self, tmp_path: Path) -> Path:
-        path = tmp_path / "setup.json"
-        path.write_text(json.dumps({"behaviour": "protocol"}))
-        return path
-
-    @pytest.fixture
-    def engine(self, logs: Path) -> Iterator[RayEngine]:
-        yield from engine_of(logs, CONTRACT)
-
-    @pytest.fixture
-    def broken(self, logs: Path) -> Iterator[RayEngine]:
-        yield from engine_of(logs, ("/nowhere/python",))
-
-    def end_worker(self, engine: Any, worker_id: str) -> None:
-        end_actor(engine, worker_id)
-
-
-class TestRayEngineInTheSearch(SearchEngineContract):
-    """Real workers with the fake trainer; they end with their actor."""
-
-    @pytest.fixture
-    def setup(self, search_setup: Path) -> Path:
-        return search_setup
-
-    @pytest.fixture
-    def engine(self, logs: Path) -> Iterator[RayEngine]:
-        yield from engine_of(logs, SEARCH)
-
-    def end_worker(self, engine: Any, worker_id: str) -> None:
-        end_actor(engine, worker_id)
-
-
-@pytest.fixture(scope="module")
-def search_setup(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    world = World(tmp_path_factory.mktemp("world"))
-    world.freeze(small_plan())
-    return setup_of(world)
-
-
 def actor_process(engine: RayEngine, worker_id: str) -> int:
     import ray
 
@@ -105,21 +57,34 @@ def end_actor(engine: RayEngine, worker_id: str) -> None:
     os.kill(actor_process(engine, worker_id), signal.SIGKILL)
 
 
-def setup_file(folder: Path, behaviour: str) -> Path:
-    path = folder / f"{behaviour}.json"
-    path.write_text(json.dumps({"behaviour": behaviour}))
-    return path
+class OnRay:
+    """How the contract opens an engine on the cluster and ends a worker: with its actor."""
+
+    def open_engine(self, logs: Path, command: tuple[str, ...]) -> RayEngine:
+        return RayEngine(logs, command=command)
+
+    def end_worker(self, engine: Any, worker_id: str) -> None:
+        end_actor(engine, worker_id)
+
+
+@pytest.mark.slow
+class TestRayEngine(OnRay, EngineContract):
+    """Every behaviour of a worker, kept by an actor."""
+
+
+class TestRayEngineInTheSearch(OnRay, SearchEngineContract):
+    """Real workers with the fake trainer."""
 
 
 def test_a_killed_actor_takes_its_worker_with_it_and_is_named_as_the_reason(
     logs: Path, tmp_path: Path
 ) -> None:
-    for engine in engine_of(logs, CONTRACT):
+    with closing(RayEngine(logs, command=CONTRACT)) as engine:
         engine.start("w1", setup_file(tmp_path, "has_children"))
         hello = hear(engine, "hello")
         end_actor(engine, "w1")
         assert "its Ray actor ended" in hear(engine, "lost")["reason"]
-        wait_until(lambda hello=hello: all(map(is_gone, (hello["pid"], *hello["children"]))), 10)  # type: ignore[misc]
+        wait_until(lambda: all(map(is_gone, (hello["pid"], *hello["children"]))), 10)
 
 
 @pytest.mark.slow
@@ -127,18 +92,18 @@ def test_a_paused_actor_is_stopped_by_force(
     logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_ray, "STOP_SECONDS", 1.0)
-    for engine in engine_of(logs, CONTRACT):
+    with closing(RayEngine(logs, command=CONTRACT)) as engine:
         engine.start("w1", setup_file(tmp_path, "has_children"))
         hello = hear(engine, "hello")
         actor = actor_process(engine, "w1")
         os.kill(actor, signal.SIGSTOP)
         engine.stop("w1")
         gone = (actor, hello["pid"], *hello["children"])
-        wait_until(lambda gone=gone: all(map(is_gone, gone)), 10)  # type: ignore[misc]
+        wait_until(lambda: all(map(is_gone, gone)), 10)
 
 
 def test_a_path_that_the_worker_s_host_does_not_have_is_named(logs: Path, tmp_path: Path) -> None:
-    for engine in engine_of(logs, CONTRACT):
+    with closing(RayEngine(logs, command=CONTRACT)) as engine:
         engine.start("w1", tmp_path / "nowhere.json")
         reason = hear(engine, "lost")["reason"]
         assert f"no file {tmp_path / 'nowhere.json'}" in reason
@@ -149,7 +114,7 @@ def test_a_worker_that_finds_no_room_is_lost_with_what_it_wanted(
     logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_ray, "PLACE_SECONDS", 0.5)
-    for engine in engine_of(logs, CONTRACT, accelerators=0.5):
+    with closing(RayEngine(logs, command=CONTRACT, accelerators=0.5)) as engine:
         engine.start("w1", setup_file(tmp_path, "echo"))
         assert "no room for {'num_cpus': 1.0, 'num_gpus': 0.5}" in hear(engine, "lost")["reason"]
 

@@ -10,10 +10,11 @@ from parcel_assets.core.errors import PlanError
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.ports import PastTrial
-from parcel_assets.core.search import fold_search
 from parcel_assets.core.space import Scalar
 from parcel_assets.core.trial import AttemptState
-from parcel_assets_tests.cases.theatre import (
+from parcel_assets_tests.fake_training import FakeSampler
+from parcel_assets_tests.search_world import small_plan
+from parcel_assets_tests.simulation.theatre import (
     WAYS,
     Actor,
     Case,
@@ -22,8 +23,6 @@ from parcel_assets_tests.cases.theatre import (
     Script,
     of_82_steps,
 )
-from parcel_assets_tests.fake_training import FakeSampler
-from parcel_assets_tests.search_world import small_plan
 
 BUDGET: dict[str, Any] = {"search__budget_trials": 82, "search__batch_trials": 16}
 
@@ -36,15 +35,6 @@ def require_exactly(case: Case, budget: int) -> None:
     subjects = {one["subject"] for one in case.bodies(Kind.ATTEMPT_STARTED)}
     assert len(subjects) == budget
     assert len(case.bodies(Kind.SEARCH_ENDED)) == 1
-
-
-def require_cap_throughout(case: Case, limit_seconds: float) -> None:
-    """At no event was what is charged and held above the limit."""
-    state = fold_search(case.world.plan(), ())
-    for event in case.events:
-        state.apply(event)
-        held = sum(one.started.reserved_seconds for one in state.open_attempts)
-        assert sum(state.charged_seconds_by_purpose.values()) + held <= limit_seconds
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +139,7 @@ def test_b25_a_trial_that_would_end_after_1_2_hours_of_1_is_not_started(
     assert {one["reason"] for one in case.bodies(Kind.ATTEMPT_ENDED)} == {
         "it reached the limit of 1440 s"
     }
-    require_cap_throughout(case, HOUR_SECONDS)
+    case.require_cap(HOUR_SECONDS)
 
 
 def test_b25_a_plan_whose_first_trial_would_not_fit_is_refused(tmp_path: Path) -> None:
@@ -169,7 +159,7 @@ def test_b27_the_cap_is_reached_while_the_last_trial_fails(tmp_path: Path) -> No
     body = case.search(FailsAtTheEnd(), workers=2)
     assert body["ended"] == "cap"
     assert [one["reason"] for one in case.bodies(Kind.SEARCH_ENDED)] == ["cap"]
-    require_cap_throughout(case, HOUR_SECONDS)
+    case.require_cap(HOUR_SECONDS)
     before = case.events
     case.search(workers=8)
     assert case.events == before, "it ended once"
@@ -211,7 +201,8 @@ def test_b28_the_fifth_configuration_is_invalid(tmp_path: Path) -> None:
     case = Case(tmp_path)
     with pytest.raises(PlanError, match="width = 9999"):
         case.search(sampler=Strays())
-    assert case.state.proposed == 3, "no slot was made of it"
+    state = case.state
+    assert (state.proposed, state.open_attempts, state.ended) == (3, (), None), "it took no slot"
     assert case.search()["ended"] == "budget"
     require_exactly(case, 12)
     for row in case.rows():
@@ -230,3 +221,4 @@ def test_further_a_frozen_plan_gets_no_second_budget(tmp_path: Path) -> None:
         with pytest.raises(PlanChangedError) as refused:
             require_same_plan(case.revision, frozen, small_plan(**change))
         assert refused.value.facts["field"] == next(iter(change)).replace("__", ".")
+        assert "new search revision" in refused.value.remedy

@@ -15,7 +15,8 @@ from parcel_assets.core.codec import digest_bytes
 from parcel_assets.core.ledger import Kind, verify_chain
 from parcel_assets.core.search import fold_search
 from parcel_assets.core.trial import AttemptState, TrialState, trial_seed
-from parcel_assets_tests.cases.theatre import (
+from parcel_assets_tests.search_world import World, small_plan
+from parcel_assets_tests.simulation.theatre import (
     BETWEEN,
     Actor,
     Case,
@@ -24,7 +25,6 @@ from parcel_assets_tests.cases.theatre import (
     Script,
     of_82_steps,
 )
-from parcel_assets_tests.search_world import World, small_plan
 
 SIX: dict[str, Any] = {"search__budget_trials": 6, "search__batch_trials": 2}
 

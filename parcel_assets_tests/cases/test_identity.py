@@ -15,7 +15,10 @@ from parcel_assets.core.codec import digest_bytes
 from parcel_assets.core.errors import LeaseHeldError, LedgerError, PlanError, StorageError
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.trial import AttemptState
-from parcel_assets_tests.cases.theatre import (
+from parcel_assets_tests.core.plans import plan as make_plan
+from parcel_assets_tests.fakes import FakeLedger
+from parcel_assets_tests.search_world import REVISION
+from parcel_assets_tests.simulation.theatre import (
     BETWEEN,
     MILESTONE,
     WAYS,
@@ -27,11 +30,7 @@ from parcel_assets_tests.cases.theatre import (
     Sleeper,
     of_82_steps,
 )
-from parcel_assets_tests.core.plans import plan as make_plan
-from parcel_assets_tests.fake_training import read_weights, saver
-from parcel_assets_tests.fakes import FakeLedger
-from parcel_assets_tests.search_world import REVISION
-from parcel_assets_tests.simulated_engine import started_once
+from parcel_assets_tests.simulation.worker import origin_in, write_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +94,8 @@ def test_b01_two_searches_started_in_the_same_second_under_one_name(tmp_path: Pa
     script = StartsAgain(again)
     assert case.search(script)["ended"] == "budget"
     assert script.done
-    assert started_once(case.events)
+    prefixes = [body["prefix"] for body in case.bodies(Kind.ATTEMPT_STARTED)]
+    assert len(prefixes) == len(set(prefixes))
 
 
 def test_b01_two_ledgers_born_in_the_same_second_over_one_store(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ class SharedPrefix(Script):
         if worker.attempt == "parcel-02/1" and worker.step == 46 and not self.saved:
             assert self.folder_of_a is not None
             worker.step = 45
-            self.stolen = worker.write_checkpoint(self.folder_of_a, 45)
+            self.stolen = worker.leave_checkpoint(self.folder_of_a, 45)
             worker.step, self.saved = 46, True
         return said
 
@@ -184,12 +184,11 @@ class SharedPrefix(Script):
 
     def continue_from_b(self, worker: Actor, facts: dict[str, Any]) -> None:
         """Write over the checkpoint as one whose parent is B's."""
+        stolen = self.stolen.read_bytes()
+        facts["parent"] = digest_bytes(stolen)
+        lineage = worker.lineage(parent_checkpoint=facts["parent"])
         path = worker.folder / str(facts["file"])
-        weights, _ = read_weights(self.stolen)
-        facts["parent"] = digest_bytes(self.stolen.read_bytes())
-        lineage = worker.lineage(worker.step, parent_checkpoint=facts["parent"])
-        saver(weights * 1.1, worker.step)(path, lineage)
-        facts["checkpoint"] = digest_bytes(path.read_bytes())
+        facts["checkpoint"] = write_checkpoint(path, lineage, origin_in(stolen))
 
 
 @pytest.mark.parametrize("latest", [True, False], ids=["takes the newest", "takes its own"])

@@ -19,7 +19,9 @@ from parcel_assets.core.trial import AttemptState, TrialState, Verdict
 from parcel_assets.steps.custody import Custody
 from parcel_assets_tests.cases.test_steps import LosesOnce, pruning, verdicts
 from parcel_assets_tests.cases.test_storage import require_torn_write_is_forgotten
-from parcel_assets_tests.cases.theatre import (
+from parcel_assets_tests.core.plans import plan as make_plan
+from parcel_assets_tests.search_world import small_plan
+from parcel_assets_tests.simulation.theatre import (
     BETWEEN,
     MILESTONE,
     WAYS,
@@ -32,8 +34,6 @@ from parcel_assets_tests.cases.theatre import (
     Sleeper,
     of_82_steps,
 )
-from parcel_assets_tests.core.plans import plan as make_plan
-from parcel_assets_tests.search_world import small_plan
 from parcel_assets_tests.steps.test_door import Visitors
 
 QUICK: dict[str, Any] = {

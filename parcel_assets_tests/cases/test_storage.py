@@ -20,11 +20,11 @@ from parcel_assets.core.plan import Plan
 from parcel_assets.core.ports import PastTrial
 from parcel_assets.core.space import Scalar
 from parcel_assets.steps.release import build_packet, register_model
-from parcel_assets_tests.cases.theatre import Case, Script
 from parcel_assets_tests.contracts.ledger_contract import FROZEN, NOTE
 from parcel_assets_tests.fake_training import FakeSampler
 from parcel_assets_tests.release_story import REVISION as STORY
 from parcel_assets_tests.release_story import tell
+from parcel_assets_tests.simulation.theatre import Case, Script
 
 STARTERS = 16
 

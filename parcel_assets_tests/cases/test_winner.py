@@ -16,7 +16,7 @@ from parcel_assets.core.trial import AttemptState, TrialState
 from parcel_assets.steps import selection
 from parcel_assets.steps.selection import report_slices, rerun_selected
 from parcel_assets.steps.table import validate_table
-from parcel_assets_tests.cases.theatre import (
+from parcel_assets_tests.simulation.theatre import (
     Actor,
     Case,
     CaseEngine,

@@ -1,14 +1,18 @@
 """What every engine must do: one suite for engines with real processes, its first part for all.
 
-A test module inherits a suite and offers an `engine`, and for the first part a search's `setup`.
+A test module inherits a suite, opens its engine and ends a worker from outside. `logs` is a fixture
+of its own.
 """
 
 import json
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,10 @@ import pytest
 
 from parcel_assets.core.errors import SettingError
 from parcel_assets.core.ports import Engine
+from parcel_assets_tests.search_world import World, setup_of, small_plan
+
+CONTRACT = (sys.executable, "-m", "parcel_assets_tests.contract_worker")
+SEARCH = (sys.executable, "-m", "parcel_assets_tests.fake_worker", "{}")
 
 Left = tuple[int, int, set[int]]  # open files, threads, marked processes
 
@@ -96,12 +104,36 @@ def wait_until(done: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> N
         time.sleep(0.02)
 
 
+def setup_file(folder: Path, behaviour: str, **facts: Any) -> Path:
+    """Write the setup of a contract worker that behaves in one way."""
+    path = folder / f"{behaviour}.json"
+    path.write_text(json.dumps({"behaviour": behaviour} | facts))
+    return path
+
+
 class SearchEngineContract:
-    """What the search asks of an engine, in its own words; a subclass offers engine and setup."""
+    """What the search asks of an engine, in its own words, of real workers with a fake trainer."""
+
+    command: tuple[str, ...] = SEARCH
+
+    def open_engine(self, logs: Path, command: tuple[str, ...]) -> Engine:
+        """Return an engine whose workers run a command."""
+        raise NotImplementedError
 
     def end_worker(self, engine: Engine, worker_id: str) -> None:
         """Make a worker end from outside, without a word."""
         raise NotImplementedError
+
+    @pytest.fixture
+    def engine(self, logs: Path) -> Iterator[Engine]:
+        with closing(self.open_engine(logs, self.command)) as engine:
+            yield engine
+
+    @pytest.fixture
+    def setup(self, tmp_path: Path) -> Path:
+        world = World(tmp_path)
+        world.freeze(small_plan())
+        return setup_of(world)
 
     def test_a_worker_introduces_itself_answers_and_is_ready_in_this_order(
         self, engine: Engine, setup: Path
@@ -164,11 +196,9 @@ class SearchEngineContract:
 
 
 class EngineContract(SearchEngineContract):
-    """What an engine does with real processes, whatever these do.
+    """What an engine does with real processes, whatever these do."""
 
-    A subclass's `engine` runs `python -m parcel_assets_tests.contract_worker`, and its
-    `search_engine` real workers with the fake trainer.
-    """
+    command = CONTRACT
 
     @pytest.fixture(autouse=True)
     def _secrets(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,21 +208,16 @@ class EngineContract(SearchEngineContract):
     @pytest.fixture
     def behaving(self, tmp_path: Path) -> Callable[..., Path]:
         """Return what writes the setup of a worker that behaves in one way."""
+        return partial(setup_file, tmp_path)
 
-        def write(behaviour: str, **facts: Any) -> Path:
-            path = tmp_path / f"{behaviour}.json"
-            path.write_text(json.dumps({"behaviour": behaviour} | facts))
-            return path
+    @pytest.fixture
+    def setup(self, tmp_path: Path) -> Path:
+        return setup_file(tmp_path, "protocol")
 
-        return write
-
-    def end_worker(self, engine: Engine, worker_id: str) -> None:
-        """Kill the worker's process."""
-        os.kill(self.process_of(engine, worker_id), signal.SIGKILL)
-
-    def process_of(self, engine: Engine, worker_id: str) -> int:
-        """Return the process id of a worker."""
-        raise NotImplementedError
+    @pytest.fixture
+    def broken(self, logs: Path) -> Iterator[Engine]:
+        with closing(self.open_engine(logs, ("/nowhere/python",))) as engine:
+            yield engine
 
     def test_a_worker_sees_no_credential_one_thread_and_no_open_file(
         self, engine: Engine, behaving: Callable[..., Path]
@@ -248,11 +273,7 @@ class EngineContract(SearchEngineContract):
         os.kill(hear(engine, "hello")["pid"], signal.SIGKILL)
         assert "SIGKILL" in hear(engine, "lost")["reason"]
 
-    @pytest.mark.parametrize(
-        "line",
-        GARBAGE.values(),
-        ids=GARBAGE,
-    )
+    @pytest.mark.parametrize("line", GARBAGE.values(), ids=GARBAGE)
     def test_a_worker_that_speaks_no_protocol_is_ended(
         self, engine: Engine, behaving: Callable[..., Path], line: str
     ) -> None:

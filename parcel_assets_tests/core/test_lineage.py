@@ -92,7 +92,7 @@ def in_doubt(story: Story, attempt: str, found: PrefixContent) -> set[str]:
     return set(prefix_clash(story.state, story.state.attempts[attempt], found))
 
 
-def reported(story: Story, one: CheckpointSaved, header: dict[str, str]) -> set[str]:
+def reported(story: Story, one: CheckpointSaved, header: dict[str, str] | None) -> set[str]:
     return set(checkpoint_clash(story.state, story.state.attempts[one.attempt], one, header))
 
 
@@ -154,6 +154,13 @@ def test_a_forged_trial_with_a_wrong_parent_is_found_by_the_parent(story: Story)
     assert reported(story, hidden, lineage(B, 4, f"{A}@3")) == {A, B}
     assert reported(story, hidden, lineage(B, 4, "9" * 64)) == {B}
     assert reported(story, saved(B, 4, "c4", "9" * 64), lineage(B, 4, f"{B}@3")) == {B}
+
+
+def test_a_checkpoint_that_is_not_there_still_puts_the_parent_it_told_in_doubt(
+    story: Story,
+) -> None:
+    assert reported(story, saved(A, 6, "c6", f"{B}@3"), None) == {A, B}
+    assert reported(story, saved(A, 6, "c6", f"{A}@3"), None) == {A}
 
 
 def test_a_checkpoint_that_names_another_attempt_puts_both_in_doubt(story: Story) -> None:

@@ -1,6 +1,5 @@
 """What the gates promise, counted in the world that ships with the product."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,16 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from parcel_assets.core import simulation_slices
+from parcel_assets.core.errors import PlanError
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.plan_reader import read_plan
 from parcel_assets.core.ranks import rank_correlation
 from parcel_assets.core.simulation import (
     Simulation,
-    choose_best,
     simulate,
     simulate_final,
+    simulate_selection,
     summarize,
 )
+from parcel_assets.core.simulation_bounds import draws_within
 from parcel_assets.core.simulation_pruning import correlated_costs, prune_once, simulate_pruning
 from parcel_assets.core.simulation_sizes import (
     LabelledRows,
@@ -27,11 +29,10 @@ from parcel_assets.core.simulation_sizes import (
     sizes_of_plan,
     sizes_of_rows,
 )
-from parcel_assets.core.simulation_slices import Odds, SliceGate, SliceOdds
-from parcel_assets.core.simulation_words import conclusion, document_of, remarks
+from parcel_assets.core.simulation_slices import Odds, SliceGate, SliceOdds, simulate_slice
+from parcel_assets.core.simulation_words import Remark, conclusion, document_of, remarks
 from parcel_assets.core.simulation_world import (
     Clusters,
-    World,
     best_threshold,
     damaged_clusters,
     least_cost,
@@ -40,12 +41,24 @@ from parcel_assets.core.simulation_world import (
     separation_for,
     true_cost,
 )
-from parcel_assets.core.slice_plan import SliceRule
 from parcel_assets.core.slice_verdict import SliceResult
-from parcel_assets.core.statistics import Costs, estimate_cost
+from parcel_assets.core.statistics import estimate_cost
 from parcel_assets_tests.core.plans import plan as small_plan
+from parcel_assets_tests.promises import (
+    COSTS,
+    WORLD,
+    Gate,
+    bounds_of,
+    chosen,
+    generator,
+    guarded_coverage,
+    harmed_rate,
+    pass_rate,
+    passes,
+    rule,
+    shrunken_pass_rate,
+)
 
-WORLD, COSTS = World(), Costs(missed_damage=20.0, needless_review=1.0)
 ROOT = Path(__file__).parents[2]
 PLANS = {
     name: ROOT / path
@@ -57,10 +70,6 @@ PLANS = {
     )
 }
 LARGE = [pytest.param(name, marks=pytest.mark.slow) for name in ("sample-undecided",)]
-
-
-def generator(*seed: int) -> np.random.Generator:
-    return np.random.default_rng([20_261_129, *seed])
 
 
 class TestWorld:
@@ -111,18 +120,6 @@ class TestWorld:
 # ---- what the statistics must hold ---------------------------------------------------------------
 
 
-def guarded_coverage(shipments: int, draws: int) -> float:
-    chance, threshold = generator(shipments), 0.7
-    truth = true_cost(WORLD.separation, threshold, WORLD.damaged_share, COSTS)
-    covered = 0
-    for _ in range(draws):
-        codes, damaged = made_clusters(chance, WORLD, shipments).drawn(chance)
-        scores = scores_of_models(chance, WORLD, codes, damaged, np.array([WORLD.separation]))[0]
-        estimate = estimate_cost(scores >= threshold, damaged, codes, COSTS)
-        covered += estimate.upper_bound_guarded >= truth
-    return covered / draws
-
-
 @pytest.mark.parametrize("shipments", [100, 200, 400, 800])
 def test_the_guarded_bound_covers_the_true_cost(shipments: int) -> None:
     assert guarded_coverage(shipments, 1500) >= 0.94
@@ -134,13 +131,6 @@ def test_the_guarded_bound_covers_the_true_cost_in_many_draws(shipments: int) ->
     assert guarded_coverage(shipments, 20_000) >= 0.94
 
 
-Gate = Callable[[SliceResult], bool]
-
-
-def passes(result: SliceResult) -> bool:
-    return result.passed
-
-
 def not_significantly_worse(result: SliceResult) -> bool:
     """Decide as the banned rule does: no difference was found, so there is none."""
     return result.harm_chance is None or result.harm_chance > 0.05
@@ -149,23 +139,6 @@ def not_significantly_worse(result: SliceResult) -> bool:
 def smallest_enough(result: SliceResult) -> bool:
     """Decide on the point alone."""
     return result.difference is not None and result.difference <= 5
-
-
-def pass_rate(gate: Gate, shipments: int, worse_by: float, draws: int) -> float:
-    """Return how often a protected slice of so many shipments passes, its support floor aside."""
-    chance = generator(shipments, round(worse_by))
-    rule = SliceRule(
-        name="crushed_corner",
-        dimension="damage_type",
-        value="crushed_corner",
-        role="protected",
-        minimum_shipments=2,
-        minimum_damaged_photos=1,
-        minimum_effective_photos=1,
-    )
-    clusters = damaged_clusters(chance, shipments, round(1.5 * shipments))
-    results = SliceGate(rule, clusters, WORLD, COSTS).results(worse_by, draws, chance)
-    return float(np.mean([one is not None and gate(one) for one in results]))
 
 
 @pytest.mark.parametrize("shipments", [30, 60, 120])
@@ -191,28 +164,32 @@ def test_other_gates_break_what_this_one_holds(banned: Gate) -> None:
     assert pass_rate(banned, 60, 10.0, 400) > 0.06
 
 
-def selection_of(searches: int, shipments: int, *seed: int) -> tuple[float, float, float]:
-    """Return how often the winner's own and the corrected bound cover the truth, and optimism."""
-    chance = generator(*seed)
-    clusters = [made_clusters(chance, WORLD, shipments) for _ in range(searches)]
-    found = [choose_best(one, WORLD, COSTS, 82, chance) for one in clusters]
-    odds = summarize([one for one in found if one is not None], 82, shipments)
-    return odds.shown_bound_covers, odds.corrected_bound_covers, odds.optimism
-
-
 def test_the_corrected_choice_covers_the_truth_and_the_winner_s_own_number_does_not() -> None:
-    shown, corrected, optimism = selection_of(60, 150, 5)
-    assert corrected >= 0.93
-    assert shown < 0.80
-    assert optimism > 0.25
+    choices = chosen(150, 40, 5)
+    own, corrected = bounds_of(choices)
+    assert corrected.mean() >= 0.93
+    assert own.mean() < 0.80
+    assert summarize(choices, 82, 150).optimism > 0.25
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shipments", [100, 200, 400, 800])
 def test_the_corrected_choice_covers_the_truth_in_many_searches(shipments: int) -> None:
-    shown, corrected, _ = selection_of(300, shipments, 6, shipments)
-    assert corrected >= 0.93
-    assert shown < 0.93
+    own, corrected = bounds_of(chosen(shipments, 300, 6, shipments))
+    assert corrected.mean() >= 0.93
+    assert own.mean() < 0.93
+
+
+def test_holm_is_what_keeps_equal_slices_from_being_called_harmed() -> None:
+    alone, together = harmed_rate(12, 120, 150)
+    assert alone > 0.2
+    assert together <= 0.07
+
+
+def test_a_shrunken_number_would_pass_what_its_gate_stops() -> None:
+    gated, shrunken = shrunken_pass_rate(120, 150)
+    assert gated <= 0.08
+    assert shrunken > 0.5
 
 
 # ---- pruning -------------------------------------------------------------------------------------
@@ -353,10 +330,85 @@ def test_progress_is_told_step_by_step() -> None:
     heard: list[tuple[int, int, str]] = []
     sizes = sizes_of_plan(plan, WORLD, generator())
     simulate(plan, sizes, draws=20, progress=lambda *told: heard.append(told))
-    assert [one[0] for one in heard] == list(range(len(heard)))
-    assert [one[2] for one in heard] == [
-        "crushed_corner", "pruning", "selection", "final evaluation",
-    ]  # fmt: skip
+    assert [one[0] for one in heard] == sorted(one[0] for one in heard)
+    assert {one[1] for one in heard} == {4}
+    steps = [one[2] for one in heard if "search" not in one[2]]
+    assert steps == ["crushed_corner", "pruning", "selection", "final evaluation"]
+    assert (2, 4, "selection, search 12 of 12") in heard  # within what takes long, too
+
+
+class TestBounds:
+    """A plan may ask for anything: what is too large is refused, what is large drawn less often."""
+
+    def test_a_floor_above_the_whole_part_holds_every_candidate_and_says_so(self) -> None:
+        floor = 10**12
+        plan = small_plan(
+            slices__crushed_corner__minimum_damaged_photos=floor, search__budget_trials=6
+        )
+        sizes = sizes_of_plan(plan, WORLD, generator())
+        document = document_of(plan, simulate(plan, sizes, draws=20))
+        (corner,) = document["slices"]
+        assert corner["equal"]["held"] == 1
+        assert corner["below_floor"] == (f"{floor:,} damaged photos",)
+        assert document["conclusion"].startswith("This plan cannot decide")
+        words = document["remarks"][0]
+        assert words["stops"]
+        assert f"below the plan's own floor of {floor:,} damaged photos" in words["sentence"]
+
+    def test_a_part_of_more_photos_than_are_simulated_is_refused(self) -> None:
+        plan = small_plan(split__minimum=[{"part": "validation", "shipments": 10**9}])
+        with pytest.raises(PlanError, match="3,000,000,000 photos") as refused:
+            sizes_of_plan(plan, WORLD, generator())
+        assert "at most 1,000,000" in refused.value.expected
+        with pytest.raises(PlanError, match="1,500,000,000 photos"):
+            sizes_of_plan(small_plan(), WORLD, generator(), shipments=10**9 + 10**9 * 2 // 3)
+
+    def test_a_table_of_more_photos_than_are_simulated_is_refused(self) -> None:
+        many = LabelledRows(["a"] * 1_100_000, [True] * 1_100_000, {})
+        with pytest.raises(PlanError, match="--shipments"):
+            sizes_of_rows(
+                small_plan(), many, WORLD, source="x", validation_share=1.0, holdout_share=0.1
+            )
+
+    @pytest.mark.parametrize("changes", [{"budget": 10**6}, {"budget": 5000, "batch": 1}])
+    def test_a_budget_beyond_all_searches_is_refused(self, changes: dict[str, int]) -> None:
+        plan = small_plan(
+            search__budget_trials=changes["budget"],
+            search__batch_trials=changes.get("batch", 8),
+            search__cap_accelerator_hours=1e7,
+        )
+        sizes = sizes_of_plan(plan, WORLD, generator())
+        with pytest.raises(PlanError, match="trials in batches of") as refused:
+            simulate(plan, sizes, draws=20)
+        assert refused.value.where == "search.budget_trials"
+
+    def test_a_large_slice_is_drawn_less_often_and_says_how_often(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(simulation_slices, "PHOTO_DRAWS", 30_000)
+        large = damaged_clusters(generator(), 400, 1000)
+        odds, passed = simulate_slice(SliceGate(rule(), large, WORLD, COSTS), 400, generator())
+        assert odds.draws == len(passed) == 30
+
+    def test_a_large_search_is_chosen_on_as_many_shipments_as_fit(self) -> None:
+        large = made_clusters(generator(), WORLD, 30_000)
+        plan = small_plan(search__budget_trials=500, metric__threshold_grid_points=10)
+        chosen_on = {"shipments": 0.0}
+
+        def told(words: str) -> None:
+            chosen_on[words] = 1.0
+            if words.startswith("selection, search 1 "):
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):  # it may be stopped at any time
+            simulate_selection(plan, large, WORLD, 400, generator(), tell=told)
+        assert len(chosen_on) == 2
+
+    def test_every_draw_is_drawn_where_it_is_cheap(self) -> None:
+        assert draws_within(400, 90, 20_000_000) == 400
+        assert draws_within(400, 1_000_000, 20_000_000) == 20
+        assert draws_within(10, 1_000_000_000, 20_000_000) == 10
+        assert draws_within(400, 0, 20_000_000) == 400
 
 
 class TestWords:
@@ -400,8 +452,26 @@ class TestWords:
     def test_a_plan_without_a_protected_slice_is_told_so(self) -> None:
         plan, simulation = self.plan_and_simulation(slices={})
         found = remarks(plan, simulation)
-        assert "No slice is protected" in found[0].sentence
-        assert "to change or to accept knowingly" in conclusion(found)
+        assert any("No slice is protected" in one.sentence and not one.good for one in found)
+        open_points = tuple(one for one in found if not one.stops)
+        assert "This plan can decide, with" in conclusion(open_points)
+        assert "to change or to accept knowingly" in conclusion(open_points)
+
+    def test_a_gate_that_stops_most_equals_is_called_unable_to_decide(self) -> None:
+        plan, simulation = self.plan_and_simulation()
+        for passed, stops in ((0.49, True), (0.51, False)):
+            odds = replace(self.ODDS, equal=Odds(passed, 0.0, 1 - passed))
+            found = remarks(plan, replace(simulation, slices=(odds,)))
+            about = next(one for one in found if one.sentence.startswith("crushed_corner"))
+            assert (about.good, about.stops) == (False, stops)
+        assert conclusion((Remark(good=False, sentence="", stops=True),)).startswith(
+            "This plan cannot decide: for 1 reason a search"
+        )
+        assert conclusion((Remark(good=True, sentence=""),)).startswith("This plan can decide:")
+
+    def test_an_assumed_slice_says_how_much_to_ask_for(self) -> None:
+        words = self.told(replace(self.ODDS, assumed=True))
+        assert "Ask for 180 of them there in `split.minimum`" in words
 
     def test_nobody_may_quote_the_winner_s_own_number(self) -> None:
         plan, simulation = self.plan_and_simulation()

@@ -16,10 +16,11 @@ from parcel_assets.core.columns import shipment_codes
 from parcel_assets.core.comparison import compare_paired_costs, compare_paired_miss_rates, tie_set
 from parcel_assets.core.errors import EvidenceError
 from parcel_assets.core.ranks import area_under_curve, rank_correlation
-from parcel_assets.core.reruns import judge_reruns
+from parcel_assets.core.reruns import expected_best, judge_reruns
 from parcel_assets.core.selection_bias import selection_corrected_cost
 from parcel_assets.core.statistics import CostEstimate, Costs, estimate_cost
 from parcel_assets.core.thresholds import choose_threshold, cost_curve, review_decisions
+from parcel_assets_tests.promises import honest_luck_held
 
 COSTS = Costs(missed_damage=20.0, needless_review=1.0)
 
@@ -418,13 +419,44 @@ class TestReruns:
         assert "rules out little" in judgement.sentence
 
     def test_a_search_cost_that_luck_does_not_explain(self) -> None:
-        # 2.43 * 12.91 + 2 * 1 = 33.4 above the search's cost
-        for shift, expected in ((33.3, False), (33.4, True)):
+        # the best of four gains 1.0294 of 12.91, and twice a spread of 1: 15.29 above the search's
+        for shift, expected in ((15.28, False), (15.30, True)):
             extra = [99.0 + shift, 100.0 + shift, 101.0 + shift]
             judgement = judge_reruns(100.0, 100.0, extra, self.TRIALS)
             assert judgement.not_reproduced is expected
             assert judgement.within_tolerance is False
             assert ("not reproduced" in judgement.sentence) is expected
+
+    @pytest.mark.parametrize(
+        ("trials", "gain"),
+        # Harter, Biometrika 1961, table 1; 82 by simulation and by quadrature
+        [(1, 0.0), (2, 0.56419), (5, 1.16296), (10, 1.53875), (20, 1.86748), (50, 2.24907),
+         (82, 2.4358), (100, 2.50759), (400, 2.96818)],
+    )  # fmt: skip
+    def test_luck_is_that_of_the_trials_that_there_were(self, trials: int, gain: float) -> None:
+        assert expected_best(trials) == pytest.approx(gain, abs=6e-6 if trials != 82 else 1e-4)
+
+    def test_nobody_gains_nothing_and_very_many_gain_little_more(self) -> None:
+        assert expected_best(0) is None
+        gains = [expected_best(10**power) for power in range(8)]
+        assert gains == sorted(gains, key=lambda one: one or 0.0)
+        assert 5.1 < (gains[-1] or 0) < 5.4
+
+    def test_fewer_trials_leave_luck_less_to_explain(self) -> None:
+        # four deviations of ten trials above the search's cost, and of eighty-two
+        few, many = [[90.0, 110.0] * (count // 2) for count in (10, 82)]
+        extra = [99.0 + 20.5, 100.0 + 20.5, 101.0 + 20.5]
+        judged = [judge_reruns(100.0, 100.0, extra, trials) for trials in (few, many)]
+        assert [one.not_reproduced for one in judged] == [True, False]
+        assert [one.trials for one in judged] == [10, 82]
+        assert [one.luck_deviations for one in judged] == [expected_best(10), expected_best(82)]
+
+    @pytest.mark.parametrize("trials", [4, 12, 82])
+    @pytest.mark.parametrize("seed_share", [0.25, 0.75])
+    def test_an_honest_winner_is_rarely_called_not_reproduced(
+        self, trials: int, seed_share: float
+    ) -> None:
+        assert honest_luck_held(trials, seed_share, 400) <= 0.06
 
     def test_spread_above_a_tenth_of_the_mean_is_unstable(self) -> None:
         assert judge_reruns(100.0, 100.0, [89.0, 100.0, 111.0], self.TRIALS).unstable is True

@@ -74,7 +74,7 @@ def test_the_ledger_tells_who_and_why_and_no_slot_was_spent(refused: Any) -> Non
 
 def test_status_shows_it(refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     world, _, _ = refused
-    monkeypatch.setattr(cli_run, "open_ports", lambda _settings: world.ports())
+    monkeypatch.setattr(cli_run, "open_ports", lambda _settings, **_: world.ports())
     shown = CliRunner().invoke(app, ["status", REVISION, "--json"])
     workers = json.loads(shown.stdout)["workers"]
     assert workers["admitted"] == 0

@@ -74,8 +74,7 @@ class Material:
     damaged: Flags
 
 
-@functools.cache
-def _material(_name: str, path: Path) -> Material:
+def _material(path: Path) -> Material:
     setup = Setup.read(path)
     data = setup.load()
     rows = milestone_rows(setup.plan, data.validation.shipments)
@@ -98,7 +97,7 @@ class _Materials:
 
     def of(self, path: Path) -> Material:
         if path.name not in self._known:
-            self._known[path.name] = _material(path.name, path)
+            self._known[path.name] = _material(path)
         return self._known[path.name]
 
 
@@ -125,6 +124,11 @@ def write_checkpoint(path: Path, lineage: Mapping[str, str], origin: str) -> str
     content = len(header).to_bytes(8, "little") + header + body
     path.write_bytes(content)
     return digest_bytes(content)
+
+
+def origin_in(content: bytes) -> str:
+    """Return the origin of the weights in a checkpoint."""
+    return content[-32:].hex()
 
 
 class SimulatedWorker:
@@ -154,6 +158,7 @@ class SimulatedWorker:
         self.step = 0
         self.origin = NOBODY
         self.parent: str | None = None
+        self.saved_step = 0  # of the checkpoint that it goes on from
         self.waits = False
         self.spoken: list[dict[str, Any]] = []  # milestones reported, to repeat them otherwise
 
@@ -189,7 +194,8 @@ class SimulatedWorker:
         self.outbox += [{"kind": "answer", "digests": digests}, ready]
 
     def _begin(self, order: dict[str, Any]) -> None:
-        self.order, self.step, self.parent, self.waits, self.spoken = order, 0, None, False, []
+        self.order, self.step, self.saved_step = order, 0, 0
+        self.parent, self.waits, self.spoken = None, False, []
         self.origin = digest_value([order["configuration"], order["seed"]])
         self.folder = Path(order["prefix"])
         marker = self.folder / OWNER_FILE
@@ -205,7 +211,7 @@ class SimulatedWorker:
                 self._fail("the checkpoint is another")
                 return
             self.step, self.parent = resume["step"], resume["checkpoint"]
-            self.origin = content[-32:].hex()
+            self.origin, self.saved_step = origin_in(content), self.step
         self._steal()
 
     def _fail(self, found: str, category: str = "own") -> None:
@@ -242,19 +248,27 @@ class SimulatedWorker:
         if chance.strikes("early finish") or self.step == training.steps:
             self._finish()
             return
+        if self.step > self.saved_step and self._checkpoint_due():
+            self._checkpoint()
         self.step += 1
         if self.step in training.milestones:
             self._report()
-        elif self.step % training.checkpoint_every_steps == 0:
-            self._checkpoint()
-        elif chance.strikes("off milestone"):
+        elif not self._checkpoint_due() and chance.strikes("off milestone"):
             self.say("milestone", **self._facts(training.milestones[0]))
         if self.spoken and not self.waits and chance.strikes("other value"):
             earlier = chance.random.choice(self.spoken)
-            content = bytes(len(_scores_of(self.origin, earlier["step"], self.setup_name)))
+            content = bytes(len(self.scores_at(earlier["step"])))
             self.outbox.append(earlier | self._written(f"scores-{earlier['step']}.f4", content))
 
+    def _checkpoint_due(self) -> bool:
+        training = self.plan.training
+        return self.step in training.milestones or self.step % training.checkpoint_every_steps == 0
+
     # ---- scores ---------------------------------------------------------------------------------
+
+    def scores_at(self, step: int) -> bytes:
+        """Return what its weights score at a step, as the store keeps it."""
+        return _scores_of(self.origin, step, self.setup_name)
 
     def _written(self, name: str, content: bytes) -> dict[str, str]:
         """Write scores below the prefix; return how a report names them."""
@@ -266,7 +280,7 @@ class SimulatedWorker:
     def _facts(self, step: int) -> dict[str, Any]:
         """Return what a report of this step says, or something wrong."""
         chance = self.chance
-        content = _scores_of(self.origin, step, self.setup_name)
+        content = self.scores_at(step)
         never = self._never_finite()
         if never or chance.strikes("not finite"):
             value = np.nan if never else chance.random.choice([np.nan, np.inf, -np.inf])
@@ -312,35 +326,34 @@ class SimulatedWorker:
 
     # ---- checkpoints ----------------------------------------------------------------------------
 
-    def _lineage(self, **changes: str) -> dict[str, str]:
+    def lineage(self, **changes: str) -> dict[str, str]:
+        """Return what the header of a checkpoint of this step says, or something else."""
         assert self.order is not None
-        return (
-            lineage_of(
-                revision=self.material.setup.revision,
-                plan_digest=self.material.plan_digest,
-                identity_digest=identity_digest(IDENTITY),
-                subject=self.order["subject"],
-                attempt=self.order["attempt"],
-                configuration=self.order["configuration"],
-                seed=self.order["seed"],
-                step=self.step,
-                parent_checkpoint=self.parent,
-            )
-            | changes
+        honest = lineage_of(
+            revision=self.material.setup.revision,
+            plan_digest=self.material.plan_digest,
+            identity_digest=identity_digest(IDENTITY),
+            subject=self.order["subject"],
+            attempt=self.order["attempt"],
+            configuration=self.order["configuration"],
+            seed=self.order["seed"],
+            step=self.step,
+            parent_checkpoint=self.parent,
         )
+        return honest | changes
 
     def _checkpoint(self, **changes: str) -> None:
         assert self.order is not None
         chance, name = self.chance, f"checkpoint-{self.step}.safetensors"
         path = self.folder / name
-        digest = write_checkpoint(path, self._lineage(**changes), self.origin)
+        digest = write_checkpoint(path, self.lineage(**changes), self.origin)
         reported = changes.get("parent_checkpoint", self.parent) or None
         self.say("checkpoint", file=name, checkpoint=digest, parent=reported)
         attempt, subject = str(self.order["attempt"]), str(self.order["subject"])
         self.witness.checkpoints.append(
             SavedCheckpoint(attempt, subject, path, digest, self.step, self.origin)
         )
-        self.parent = digest
+        self.parent, self.saved_step = digest, self.step
         if chance.strikes("torn checkpoint"):
             path.write_bytes(path.read_bytes()[: chance.random.choice([0, 5, 60, -1])])
         elif chance.strikes("lost checkpoint"):
@@ -397,7 +410,7 @@ class SimulatedWorker:
             path = victim.path.with_name(
                 chance.random.choice([victim.path.name, "new.safetensors"])
             )
-            write_checkpoint(path, self._lineage(), self.origin)
+            write_checkpoint(path, self.lineage(), self.origin)
             self.witness.contaminated[victim.attempt] = Evidence(own)
         elif chance.strikes("stolen marker"):
             self._mark(victim.path.parent, canonical_json(owner_of("spring", own, "another")))

@@ -20,7 +20,7 @@ from parcel_assets.core.errors import (
     SettingError,
     StaleFenceError,
 )
-from parcel_assets.core.ledger import Event
+from parcel_assets.core.ledger import Event, Kind, verify_chain
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.ports import PastTrial, Ports
 from parcel_assets.core.search import fold_search
@@ -268,6 +268,7 @@ class World:
 
     def _finished(self, evidence: Evidence) -> Outcome:
         model, events = self.model, self.ledger.events(REVISION)
+        verify_chain(events)
         model.check_evidence(evidence.body)
         quiet = _Coordinator(self, "afterwards", quiet=True)
         again = run_trial_batches(REVISION, quiet.ports)
@@ -291,8 +292,12 @@ class World:
         faults = state.lineage_faults
         self._require("S6", bool(faults) == model.in_doubt, f"late: {model.late}, {faults}")
         for attempt in model.attempts.values():
+            end = attempt.end or {"state": None, "reason": ""}
             self.facts["resumed"] += attempt.body["resume_step"] > 0
-            self.facts[str(attempt.end and attempt.end["state"])] += 1
+            self.facts[str(end["state"])] += 1
+            for lost in ("worker was lost", "coordinator was lost"):
+                self.facts[lost] += lost in end["reason"]
+        self.facts["set aside"] += sum(one.kind == Kind.MESSAGE_SET_ASIDE for one in events)
         self.facts["late"] += model.late
         self.facts["in doubt"] += model.in_doubt
         outcome = Outcome(

@@ -6,40 +6,40 @@ from pathlib import Path
 import pytest
 
 from parcel_assets.steps.dispatch_lineage import PrefixReader, clashes_of
-from parcel_assets_tests.steps.test_budget import Town
+from parcel_assets_tests.simulation.theatre import Case
 
 
 @pytest.fixture
-def town(tmp_path: Path) -> Town:
+def case(tmp_path: Path, unflushed: None) -> Case:
     """Return a revision whose search has ended."""
-    town = Town(tmp_path)
-    town.search()
-    return town
+    case = Case(tmp_path)
+    case.search()
+    return case
 
 
-def clashes(town: Town) -> dict[str, str]:
-    state = town.world.state()
-    return clashes_of(state, PrefixReader(town.world.store), state.attempts.values())
+def clashes(case: Case) -> dict[str, str]:
+    state = case.state
+    return clashes_of(state, PrefixReader(case.world.store), state.attempts.values())
 
 
 def test_attempts_cleared_away_whole_after_their_batches_were_verified_are_in_no_doubt(
-    town: Town,
+    case: Case,
 ) -> None:
-    assert clashes(town) == {}
-    shutil.rmtree(town.world.folder / "store" / "attempts")
-    assert clashes(town) == {}
+    assert clashes(case) == {}
+    shutil.rmtree(case.world.folder / "store" / "attempts")
+    assert clashes(case) == {}
 
 
-def test_the_same_before_a_batch_was_verified_is_a_clash(town: Town) -> None:
-    shutil.rmtree(town.world.folder / "store" / "attempts")
-    state = town.world.state()
+def test_the_same_before_a_batch_was_verified_is_a_clash(case: Case) -> None:
+    shutil.rmtree(case.world.folder / "store" / "attempts")
+    state = case.state
     state.closed_batches.remove(1)
-    found = clashes_of(state, PrefixReader(town.world.store), state.attempts.values())
+    found = clashes_of(state, PrefixReader(case.world.store), state.attempts.values())
     assert {state.subjects[state.attempts[one].subject].batch for one in found} == {1}
 
 
-def test_one_file_gone_from_a_prefix_is_a_clash_still(town: Town) -> None:
-    record = next(iter(town.world.state().attempts.values()))
-    prefix = town.world.store.prefix_path(record.started.prefix)
+def test_one_file_gone_from_a_prefix_is_a_clash_still(case: Case) -> None:
+    record = next(iter(case.state.attempts.values()))
+    prefix = case.world.store.prefix_path(record.started.prefix)
     (prefix / record.checkpoints[0].file).unlink()
-    assert "is gone" in clashes(town)[record.attempt]
+    assert "is gone" in clashes(case)[record.attempt]

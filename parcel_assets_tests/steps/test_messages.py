@@ -12,70 +12,46 @@ import pytest
 from parcel_assets.adapters.engine_local import LocalEngine
 from parcel_assets.core.errors import IdentityError
 from parcel_assets.core.identity_data import measure_data
-from parcel_assets.core.ledger import Kind
 from parcel_assets.core.messages import DEPTH_MAXIMUM, VALUES_MAXIMUM, evidence_of, message_fault
 from parcel_assets.core.refusals import refusals_of
 from parcel_assets.core.trial import AttemptState
+from parcel_assets.steps.admission import load_chain
 from parcel_assets.steps.dispatch_aside import KEPT_MAXIMUM, MESSAGES_PER_TURN
 from parcel_assets.steps.worker import Setup
-from parcel_assets_tests.fakes import FakeLedger
-from parcel_assets_tests.search_world import REVISION, World, small_plan
-from parcel_assets_tests.simulated_engine import IDENTITY, SimulatedWorker
+from parcel_assets_tests.search_world import REVISION, World, setup_of, small_plan
+from parcel_assets_tests.simulation.theatre import Case, CaseEngine, Said, Script
+from parcel_assets_tests.simulation.worker import IDENTITY
 
-Said = list[tuple[str, dict[str, Any]]]
+pytestmark = pytest.mark.usefixtures("unflushed")
+
+Adds = Callable[[CaseEngine], Said]
 
 
-class TalkativeEngine:
-    """Honest simulated workers, and whatever `adds` says in their names beside it."""
+class Talkative(Script):
+    """Honest workers, and whatever `adds` says in their names beside it."""
 
-    def __init__(self, ledger: FakeLedger, adds: Callable[["TalkativeEngine"], Said]) -> None:
-        self.ledger = ledger
+    def __init__(self, adds: Adds) -> None:
+        super().__init__()
         self.adds = adds
-        self.workers: dict[str, SimulatedWorker] = {}
-        self.orders: list[tuple[str, dict[str, Any]]] = []
-        self.turn = 0
 
-    def start(self, worker_id: str, setup: Path) -> None:
-        self.workers[worker_id] = SimulatedWorker(Setup.read(setup))
-
-    def send(self, worker_id: str, message: Mapping[str, Any]) -> None:
-        if message["kind"] == "order":
-            self.orders.append((worker_id, dict(message)))
-        if worker_id in self.workers:
-            self.workers[worker_id].hear(dict(message))
-
-    def receive(self, timeout_seconds: float) -> Said:
-        self.turn += 1
-        self.ledger.clock_seconds += timeout_seconds / 10
-        said = [(one, message) for one, worker in self.workers.items() for message in worker.act()]
-        return said + self.adds(self)
-
-    def stop(self, worker_id: str) -> None:
-        self.workers.pop(worker_id, None)
-
-    def close(self) -> None:
-        self.workers.clear()
+    def beside(self, engine: CaseEngine) -> Said:
+        return self.adds(engine)
 
 
-def search(folder: Path, adds: Callable[[TalkativeEngine], Said]) -> tuple[World, TalkativeEngine]:
-    """Search to the end beside what is added; return the world and the engine."""
-    ledger = FakeLedger()
-    world = World(folder, ledger=ledger)
-    limit = {"search__trial_seconds_maximum": 6000.0, "search__cap_accelerator_hours": 400.0}
-    world.freeze(small_plan(**limit))
-    engine = TalkativeEngine(ledger, adds)
-    world.search(workers=2, engine=lambda: engine, identity=lambda _plan, _data: dict(IDENTITY))
-    return world, engine
-
-
-def set_aside(world: World) -> list[Mapping[str, Any]]:
-    events = world.ledger.events(REVISION)
-    return [event.body for event in events if event.kind == Kind.MESSAGE_SET_ASIDE]
+def search(folder: Path, adds: Adds) -> tuple[Case, list[tuple[str, dict[str, Any]]]]:
+    """Search to the end beside what is added; return what came of it and all orders."""
+    limits: dict[str, Any] = {
+        "search__trial_seconds_maximum": 6000.0,
+        "search__cap_accelerator_hours": 400.0,
+    }
+    case, script = Case(folder, **limits), Talkative(adds)
+    case.search(script)
+    return case, script.orders
 
 
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return search(tmp_path_factory.mktemp("quiet"), lambda _engine: [])[0].table_digest()
+    return search(tmp_path_factory.mktemp("quiet"), lambda _engine: [])[0].table
 
 
 def report(order: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
@@ -93,53 +69,52 @@ def report(order: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
     return said | changes
 
 
-def last_of(engine: TalkativeEngine, *, mine: bool) -> tuple[str, dict[str, Any]] | None:
+def last_of(engine: CaseEngine, *, mine: bool) -> tuple[str, dict[str, Any]] | None:
     """Return a worker, and the newest order that is or is not its own."""
     live = list(engine.workers)
-    for worker_id, order in reversed(engine.orders):
+    for worker_id, order in reversed(engine.script.orders):
         speakers = [one for one in live if (one == worker_id) == mine]
         if speakers:
             return speakers[0], order
     return None
 
 
-def forged_token(engine: TalkativeEngine) -> Said:
+def forged_token(engine: CaseEngine) -> Said:
     found = last_of(engine, mine=True)
     return [] if found is None else [(found[0], report(found[1], token="f" * 64))]
 
 
-def anothers_attempt(engine: TalkativeEngine) -> Said:
+def anothers_attempt(engine: CaseEngine) -> Said:
     """A worker that has even learned another's token speaks for it."""
     found = last_of(engine, mine=False)
     return [] if found is None else [(found[0], report(found[1]))]
 
 
-def own_secret_for_anothers_attempt(engine: TalkativeEngine) -> Said:
+def own_secret_for_anothers_attempt(engine: CaseEngine) -> Said:
     found = last_of(engine, mine=True)
     return [] if found is None else [(found[0], report(found[1], attempt="parcel-99/1"))]
 
 
-def settled_attempt(engine: TalkativeEngine) -> Said:
+def settled_attempt(engine: CaseEngine) -> Said:
     """A worker repeats the secret of its first attempt, long settled."""
-    own = [(one, order) for one, order in engine.orders if one in engine.workers]
-    return [(own[0][0], report(own[0][1]))] if len(engine.orders) > 4 and own else []
+    own = [(one, order) for one, order in engine.script.orders if one in engine.workers]
+    return [(own[0][0], report(own[0][1]))] if len(engine.script.orders) > 4 and own else []
 
 
-def second_hello(engine: TalkativeEngine) -> Said:
-    return [
-        (one, {"kind": "hello", "identity": {"plan": "another"}}) for one, _ in engine.orders[:1]
-    ]
+def second_hello(engine: CaseEngine) -> Said:
+    said = {"kind": "hello", "identity": {"plan": "another"}}
+    return [(one, said) for one, _ in engine.script.orders[:1]]
 
 
-def unknown_kind(engine: TalkativeEngine) -> Said:
+def unknown_kind(engine: CaseEngine) -> Said:
     return [(one, {"kind": "promote", "trial": "parcel-01"}) for one in list(engine.workers)[:1]]
 
 
-def never_started(_engine: TalkativeEngine) -> Said:
+def never_started(_engine: CaseEngine) -> Said:
     return [("spring.99.1", {"kind": "hello", "identity": dict(IDENTITY)})]
 
 
-def before_admission(engine: TalkativeEngine) -> Said:
+def before_admission(engine: CaseEngine) -> Said:
     said = {"kind": "finished", "attempt": "parcel-01/1", "token": "", "step": 10}
     return [(one, said) for one in engine.workers] if engine.turn == 1 else []
 
@@ -151,25 +126,19 @@ def before_admission(engine: TalkativeEngine) -> Said:
         second_hello, unknown_kind, never_started, before_admission,
     ],
 )  # fmt: skip
-def test_it_changes_nothing_and_is_kept_as_evidence(
-    quiet: str, tmp_path: Path, adds: Callable[[TalkativeEngine], Said]
-) -> None:
-    world, engine = search(tmp_path, lambda engine: adds(engine) if engine.turn % 5 == 1 else [])
-    assert world.table_digest() == quiet
-    kept = set_aside(world)
+def test_it_changes_nothing_and_is_kept_as_evidence(quiet: str, tmp_path: Path, adds: Adds) -> None:
+    case, orders = search(tmp_path, lambda engine: adds(engine) if engine.turn % 5 == 1 else [])
+    assert case.table == quiet
+    kept = case.set_aside
     assert kept
     assert all(one["reason"] for one in kept)
-    assert world.state().attempts_by_state.get("failed", 0) == 0
-    assert_no_secret(world, engine)
-
-
-def assert_no_secret(world: World, engine: TalkativeEngine) -> None:
-    """No secret of any attempt stands in the ledger or in a file."""
-    secrets = [order["token"].encode() for _, order in engine.orders]
-    assert len(set(secrets)) == len(engine.orders)
+    assert case.state.attempts_by_state.get("failed", 0) == 0
+    # no secret of any attempt stands in the ledger or in a file
+    secrets = [order["token"].encode() for _, order in orders]
+    assert len(set(secrets)) == len(orders)
     assert min(len(one) for one in secrets) >= 64
-    told = json.dumps([dict(event.body) for event in world.ledger.events(REVISION)]).encode()
-    files = [path.read_bytes() for path in world.folder.rglob("*") if path.is_file()]
+    told = json.dumps([dict(event.body) for event in case.events]).encode()
+    files = [path.read_bytes() for path in case.world.folder.rglob("*") if path.is_file()]
     assert files
     for secret in secrets:
         assert secret not in told
@@ -182,26 +151,26 @@ def test_a_flood_from_one_worker_stops_nobody_and_does_not_fill_the_ledger(
 ) -> None:
     flooded: list[str] = []
 
-    def flood(engine: TalkativeEngine) -> Said:
+    def flood(engine: CaseEngine) -> Said:
         if engine.turn != 6:
             return []
         flooded.append(next(iter(engine.workers)))
         return [(flooded[0], {"kind": kind})] * (MESSAGES_PER_TURN + 1)
 
-    world, engine = search(tmp_path, flood)
-    assert world.table_digest() == quiet
-    assert flooded[0] not in {one for one, _ in engine.orders[4:]}
-    assert len(set_aside(world)) <= KEPT_MAXIMUM
+    case, orders = search(tmp_path, flood)
+    assert case.table == quiet
+    assert flooded[0] not in {one for one, _ in orders[4:]}
+    assert len(case.set_aside) <= KEPT_MAXIMUM
 
 
 def test_a_slow_flood_is_given_up_as_well(quiet: str, tmp_path: Path) -> None:
-    def drip(engine: TalkativeEngine) -> Said:
+    def drip(engine: CaseEngine) -> Said:
         first = [one for one in engine.workers if one.endswith(".1")]
         return [(one, {"kind": "promote"}) for one in first] * 20
 
-    world, _ = search(tmp_path, drip)
-    assert world.table_digest() == quiet
-    kept = set_aside(world)
+    case, _ = search(tmp_path, drip)
+    assert case.table == quiet
+    kept = case.set_aside
     assert 0 < len([one for one in kept if one["worker_id"].endswith(".1")]) <= 3 * KEPT_MAXIMUM
 
 
@@ -228,13 +197,13 @@ def test_a_message_that_is_none_loses_its_worker_and_nothing_else(
 ) -> None:
     assert message_fault(BROKEN[name]) is not None
 
-    def once(engine: TalkativeEngine) -> Said:
+    def once(engine: CaseEngine) -> Said:
         return [(one, BROKEN[name]) for one in list(engine.workers)[:1]] if engine.turn == 1 else []
 
-    world, engine = search(tmp_path, once)
-    assert world.state().ended == "budget"
-    assert len({one for one, _ in engine.orders}) == 2
-    assert f"{REVISION}.2.1" not in {one for one, _ in engine.orders}
+    case, orders = search(tmp_path, once)
+    assert case.state.ended == "budget"
+    assert len({one for one, _ in orders}) == 2
+    assert f"{REVISION}.2.1" not in {one for one, _ in orders}
 
 
 def test_evidence_is_bounded_printable_and_without_the_secret_wherever_it_stands() -> None:
@@ -264,8 +233,6 @@ def slow_search(world: World, change: Callable[[Path], None]) -> Any:
 
     def notify(kind: str, _facts: Mapping[str, Any]) -> None:
         if kind == "progress" and world.state().open_attempts and not changed:
-            plan, _ = world._load()
-            assert plan is not None
             changed.append(pixels_of(world))
             change(changed[0])
 
@@ -276,8 +243,6 @@ def slow_search(world: World, change: Callable[[Path], None]) -> Any:
 
 
 def pixels_of(world: World) -> Path:
-    from parcel_assets.steps.admission import load_chain
-
     return world.store.path(load_chain(REVISION, world.ports()).split.parts["train"].pixels)
 
 
@@ -312,13 +277,7 @@ def test_photos_that_were_only_touched_are_the_same_photos(tmp_path: Path) -> No
 def test_measuring_reads_what_is_mapped_and_not_what_the_file_is_called(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.freeze(small_plan())
-    from parcel_assets.steps.admission import load_chain
-
-    parts = load_chain(REVISION, world.ports()).split.parts
-    names = {f"{part}_pixels": parts[part].pixels for part in ("train", "validation")}
-    names |= {f"{part}_rows": parts[part].rows for part in ("train", "validation")}
-    files = {name: str(world.store.path(digest)) for name, digest in names.items()}
-    setup = Setup(REVISION, world.plan(), files)
+    setup = Setup.read(setup_of(world))
     data = setup.load()
     before = measure_data(setup.plan, data)
     path = pixels_of(world)

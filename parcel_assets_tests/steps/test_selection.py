@@ -218,7 +218,9 @@ class TestReplacement:
         body = rerun_body(rerun_selected(REVISION, desk.ports))
         assert body.selected_trial == first["ranking"][1]
         assert body.slice_informed
-        assert body.corrected_cost is None
+        # the correction passes over as many as the decision did
+        assert body.corrected_cost is not None
+        assert body.corrected_cost["mean"] > body.selected_cost_per_1000
         assert list(body.ranking) == first["ranking"]
         report = slice_body(report_slices(REVISION, desk.ports))
         assert report.disposition == "evaluate:final-holdout"

@@ -11,23 +11,20 @@ import numpy as np
 
 from parcel_assets.core.attempts import AttemptRecord
 from parcel_assets.core.codec import digest_bytes
-from parcel_assets.core.identity import identity_digest
 from parcel_assets.core.ledger import Event, Kind, Lease
-from parcel_assets.core.lineage import lineage_of
 from parcel_assets.core.ports import Flags, Scores
-from parcel_assets.core.search import SearchState
+from parcel_assets.core.search import SearchState, fold_search
 from parcel_assets.core.table import pack_scores, table_rows
 from parcel_assets.core.trial import TrialRow
-from parcel_assets.steps.worker import Setup
-from parcel_assets_tests.fake_training import saver
 from parcel_assets_tests.fakes import FakeLedger
 from parcel_assets_tests.search_world import REVISION, World, small_plan
-from parcel_assets_tests.simulated_engine import (
+from parcel_assets_tests.simulation.chance import Chance
+from parcel_assets_tests.simulation.storage import CoordinatorKilledError
+from parcel_assets_tests.simulation.worker import (
     IDENTITY,
-    CoordinatorKilledError,
-    Misfortune,
-    MortalLedger,
     SimulatedWorker,
+    Witness,
+    write_checkpoint,
 )
 
 Said = list[tuple[str, dict[str, Any]]]
@@ -62,10 +59,11 @@ def false_alarms(damaged: Flags, count: int) -> Scores:
 class Actor(SimulatedWorker):
     """A simulated worker that asks its script before it says or scores anything."""
 
-    def __init__(self, setup: Setup, worker_id: str, script: "Script") -> None:
-        super().__init__(setup)
-        self.worker_id = worker_id
+    def __init__(self, worker_id: str, setup: Path, script: "Script") -> None:
+        super().__init__(worker_id, setup, Chance(0, []), Witness())
         self.script = script
+        self.rows = self.material.rows
+        self.subsets = self.material.subsets
 
     @property
     def attempt(self) -> str:
@@ -77,11 +75,6 @@ class Actor(SimulatedWorker):
         """The number of the trial at work."""
         return int(self.attempt.partition("/")[0].removeprefix("parcel-"))
 
-    @property
-    def folder(self) -> Path:
-        """Its prefix."""
-        return self._folder()
-
     def say(self, kind: str, **facts: Any) -> None:
         """Let the script say it, otherwise, or not at all."""
         self.script.say(self, kind, facts)
@@ -90,15 +83,16 @@ class Actor(SimulatedWorker):
         """Say it."""
         super().say(kind, **facts)
 
-    def _scores(self) -> Scores:
+    def scores_at(self, step: int) -> bytes:
+        """Let the script score it, or find what it finds."""
         found = self.script.scores(self)
-        return super()._scores() if found is None else found
+        return super().scores_at(step) if found is None else pack_scores(found)
 
     @property
     def flags(self) -> Flags:
         """The labels of the photos that are scored at its step."""
         rows = self.rows.get(self.step, self.rows[min(self.rows)])
-        found: Flags = self.damaged[rows]
+        found: Flags = self.material.damaged[rows]
         return found
 
     def report(self, step: int, scores: Scores | None = None, **changes: Any) -> None:
@@ -117,26 +111,10 @@ class Actor(SimulatedWorker):
         }
         self.really_say("milestone", **said | changes)
 
-    def lineage(self, step: int, **changes: str) -> dict[str, str]:
-        """Return what an honest checkpoint header of this attempt would say at a step."""
-        assert self.order is not None
-        lineage = lineage_of(
-            revision=self.setup.revision,
-            plan_digest=self.setup.plan.digest,
-            identity_digest=self.script.identity_digest,
-            subject=self.order["subject"],
-            attempt=self.order["attempt"],
-            configuration=self.order["configuration"],
-            seed=self.order["seed"],
-            step=step,
-            parent_checkpoint=self.parent,
-        )
-        return lineage | changes
-
-    def write_checkpoint(self, folder: Path, step: int) -> Path:
+    def leave_checkpoint(self, folder: Path, step: int) -> Path:
         """Write a checkpoint of its own lineage wherever it likes, and tell nobody."""
         path = folder / f"checkpoint-{step}.safetensors"
-        saver(self._weights() + step, step)(path, self.lineage(step))
+        write_checkpoint(path, self.lineage(step=str(step)), self.origin)
         return path
 
 
@@ -146,7 +124,6 @@ class Script:
     turn_seconds = 0.1
 
     def __init__(self) -> None:
-        self.identity_digest = identity_digest(IDENTITY)
         self.orders: list[tuple[str, dict[str, Any]]] = []
 
     def sent(self, engine: "CaseEngine", worker_id: str, message: Mapping[str, Any]) -> None:
@@ -216,7 +193,7 @@ class Sleeper(Script):
 class CaseEngine:
     """Carries messages between coordinator and actors; each turn moves the clock on."""
 
-    def __init__(self, ledger: MortalLedger, script: Script) -> None:
+    def __init__(self, ledger: FakeLedger, script: Script) -> None:
         self.ledger = ledger
         self.script = script
         self.workers: dict[str, Actor] = {}
@@ -225,7 +202,7 @@ class CaseEngine:
 
     def start(self, worker_id: str, setup: Path) -> None:
         assert worker_id not in self.workers
-        self.workers[worker_id] = Actor(Setup.read(setup), worker_id, self.script)
+        self.workers[worker_id] = Actor(worker_id, setup, self.script)
 
     def send(self, worker_id: str, message: Mapping[str, Any]) -> None:
         if message["kind"] == "order":
@@ -235,7 +212,6 @@ class CaseEngine:
             self.workers[worker_id].hear(dict(message))
 
     def receive(self, timeout_seconds: float) -> Said:
-        self.ledger.check()
         self.turn += 1
         assert self.turn < 20_000, "the search never ends"
         self.ledger.clock_seconds += self.script.turn_seconds
@@ -258,18 +234,30 @@ class CaseEngine:
         self.workers.clear()
 
 
-class DyingLedger(MortalLedger):
-    """A ledger whose writer is killed right after it wrote what it is told."""
+class RunLedger(FakeLedger):
+    """The ledger as one run reaches it; the run is killed right after it wrote what it is told."""
 
     def __init__(self, shared: FakeLedger, dies: Dies | None) -> None:
-        super().__init__(Misfortune(0, per_call=0.0), shared)
-        self._dies = dies
+        super().__init__(shared=shared, lives=lambda owner: owner != "dead")
+        self.shared = shared
+        self._dies = dies or (lambda _kind, _body: False)
+        self._dead = False
+
+    def now(self) -> float:
+        return self.shared.now()
 
     def append(self, lease: Lease, entries: Entries) -> tuple[Event, ...]:
+        if self._dead:
+            raise CoordinatorKilledError
         events = super().append(lease, entries)
-        if self._dies is not None and any(self._dies(one.kind, one.body) for one in events):
-            self.kill()
+        if any(self._dies(one.kind, one.body) for one in events):
+            self._dead = True
+            raise CoordinatorKilledError
         return events
+
+    def release(self, lease: Lease) -> None:
+        if not self._dead:
+            super().release(lease)
 
 
 class Case:
@@ -294,19 +282,19 @@ class Case:
         *,
         workers: int = 2,
         dies: Dies | None = None,
+        ledger: type[RunLedger] = RunLedger,
         **settings: Any,
     ) -> dict[str, Any]:
         """Search to the end and return what the evidence says; raises as the step does."""
-        mortal = DyingLedger(self.ledger, dies)
-        self.world.ledger = mortal
+        self.world.ledger = ledger(self.ledger, dies)
         script = script or Script()
-        settings = {"engine": lambda: CaseEngine(mortal, script)} | settings
+        settings = {
+            "engine": lambda: CaseEngine(self.ledger, script),
+            "identity": lambda _plan, _files: dict(IDENTITY),
+        } | settings
         try:
-            body: dict[str, Any] = self.world.search(
-                workers=workers, identity=lambda _plan, _files: dict(IDENTITY), **settings
-            ).body
+            body: dict[str, Any] = self.world.search(workers=workers, **settings).body
         finally:
-            self.ledger.clock_seconds = max(self.ledger.clock_seconds, mortal.clock_seconds)
             self.world.ledger = self.ledger
         return body
 
@@ -358,6 +346,14 @@ class Case:
     @property
     def set_aside(self) -> list[Mapping[str, Any]]:
         return self.bodies(Kind.MESSAGE_SET_ASIDE)
+
+    def require_cap(self, limit_seconds: float) -> None:
+        """Require that at no event what is charged and held was above a limit."""
+        state = fold_search(self.world.plan(), ())
+        for event in self.events:
+            state.apply(event)
+            held = sum(one.started.reserved_seconds for one in state.open_attempts)
+            assert sum(state.charged_seconds_by_purpose.values()) + held <= limit_seconds
 
     def compared(self) -> set[float]:
         """Return every value that a cut table was made from."""
