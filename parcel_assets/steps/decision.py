@@ -202,14 +202,9 @@ def _require_undecided(chain: Chain, outcome: str) -> None:
 
 
 def _require_current(chain: Chain, slice_evidence: str | None) -> None:
-    current = chain.digests.get(Stage.SLICES)
-    if current is None:
-        raise _refused(
-            chain.revision,
-            "no slice report",
-            "a held slice gate",
-            "Nothing is held. Materialize slice_report first.",
-        )
+    if Stage.SLICES not in chain.digests:
+        _require_slice_hold(chain)  # says which gate stops the chain before it, if one does
+    current = chain.digests[Stage.SLICES]
     if slice_evidence is not None and slice_evidence != current:
         raise _refused(
             chain.revision,
@@ -227,6 +222,13 @@ def _require_slice_hold(chain: Chain) -> None:
         facts = error.facts
         if facts.get("gate") == "protected_slices" and facts.get("hold") == HOLD_SLICE_QUALITY:
             return
+        if facts.get("gate") == "evidence" and Stage.SLICES not in chain.evidence:
+            raise _refused(
+                chain.revision,
+                "no slice report",
+                "a held slice gate",
+                f"Nothing is held yet: `parcel-assets run {chain.revision}` goes on.",
+            ) from error
         raise _refused(
             chain.revision,
             f"gate {facts.get('gate')} not passed",

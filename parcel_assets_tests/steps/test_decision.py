@@ -149,6 +149,17 @@ class TestRefusals:
         with pytest.raises(DecisionError, match="no slice report"):
             decide(make_desk(tmp_path))
 
+    def test_before_it_the_gate_that_stops_the_chain_is_named(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        desk = make_desk(tmp_path)
+        monkeypatch.setattr(selection, "run_jobs", desk.run_jobs)
+        validator: Any = desk.ports.validator
+        validator.fails = True
+        validate_table(REVISION, desk.ports)
+        with pytest.raises(DecisionError, match="gate expectations not passed"):
+            decide(desk)
+
     @pytest.mark.parametrize("outcome", ["accept", "replace", "close"])
     def test_another_gate_is_not_lifted_and_what_ends_the_search_is_named(
         self, held: Desk, outcome: str
