@@ -275,7 +275,7 @@ def _held(evidence: Evidence, ports: Ports) -> Metadata:
     """Return what a person reads who is to decide: what is held, what it means, how to answer."""
     chain = load_chain(evidence.revision, ports)
     seen = numbers_seen(chain, ports)
-    held = {str(one["name"]): one["sentence"] for one in chain.slices.slices}
+    held = {str(one["name"]): _after_name(one) for one in chain.slices.slices}
     approvers = chain.plan.approvers
     informed = " (slice-informed: in the place of a held one)" * chain.rerun.slice_informed
     return {
