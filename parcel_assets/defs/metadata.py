@@ -9,18 +9,15 @@ from typing import Any
 
 import dagster as dg
 
-from parcel_assets.core.approval import decide_commands, may_decide
 from parcel_assets.core.attempts import not_counted
 from parcel_assets.core.codec import digest_value
 from parcel_assets.core.command_words import PLAIN, Called
-from parcel_assets.core.consequence import consequences
 from parcel_assets.core.evidence import (
     FinalBody,
     PacketBody,
     RegistryBody,
     RerunBody,
     SearchBody,
-    SliceBody,
     SnapshotBody,
     SplitBody,
     TableBody,
@@ -29,15 +26,20 @@ from parcel_assets.core.ports import Ports
 from parcel_assets.core.refusals import admitted_of, refusals_of
 from parcel_assets.core.search import fold_search
 from parcel_assets.core.stage import Evidence, Stage
-from parcel_assets.defs.metadata_values import costs_shown, facts, picture, readable, table
-from parcel_assets.defs.plots import cost_curve_md, learning_curves_md, slice_heat_map_md
-from parcel_assets.steps.admission import load_chain, load_plan
-from parcel_assets.steps.decision_numbers import numbers_seen
+from parcel_assets.defs.metadata_slices import after_name, slices_metadata
+from parcel_assets.defs.metadata_values import (
+    NO_VALUE,
+    costs_shown,
+    facts,
+    picture,
+    readable,
+    table,
+)
+from parcel_assets.defs.plots import cost_curve_md, learning_curves_md
+from parcel_assets.steps.admission import load_plan
 
 Metadata = dict[str, Any]
-WORST_NAMED = 6  # photos of a slice named in a table
 ATTEMPTS_NAMED = 50
-NO_VALUE = "(none)"
 NO_QUALITY_CLAIM = (
     "cost_per_1000 is the lowest of all trials and was chosen for that: expect corrected_cost"
 )
@@ -225,75 +227,6 @@ def _rerun(evidence: Evidence, _ports: Ports) -> Metadata:
     }
 
 
-def _slices(evidence: Evidence, ports: Ports) -> Metadata:
-    body = SliceBody.model_validate(evidence.body)
-    names = (
-        *("name", "measure", "candidate", "reference", "difference", "lower", "upper", "margin"),
-        *("harm_chance_adjusted", "shrunken_difference"),
-    )
-    words = [
-        {
-            "name": one["name"],
-            "role": one["role"],
-            "outcome": str(one["outcome"]).upper(),
-            "in_words": _after_name(one),
-        }
-        for one in body.slices
-    ]
-    shown: Metadata = {
-        "disposition": body.disposition,
-        "protected_passed": body.protected_passed,
-    }
-    if not body.protected_passed:
-        shown |= _held(evidence, ports)
-    shown["slices"] = table(words)
-    shown["heat_map"] = slice_heat_map_md(body.slices)
-    if body.worst_sheet is not None:
-        shown["missed_damage"] = picture(ports.store.get(body.worst_sheet), "missed damage")
-    for name, sheet in body.worst_sheets.items():
-        shown[f"missed_{name}"] = picture(ports.store.get(sheet), f"missed damage: {name}")
-    shown["behind_each_slice"] = table(
-        [
-            {
-                "name": name,
-                "shipments": behind["shipments_total"],
-                "photos": behind["photos_total"],
-                "missed": behind["missed_total"],
-                "worst_photos": ", ".join(
-                    str(one["photo_id"]) for one in behind["photos"][:WORST_NAMED] if one["missed"]
-                )
-                or NO_VALUE,
-            }
-            for name, behind in body.members.items()
-        ]
-    )
-    shown["slice_numbers"] = table([{name: one.get(name) for name in names} for one in body.slices])
-    return shown
-
-
-def _held(evidence: Evidence, ports: Ports) -> Metadata:
-    """Return what a person reads who is to decide: what is held, what it means, how to answer."""
-    chain = load_chain(evidence.revision, ports)
-    seen = numbers_seen(chain, ports)
-    held = {str(one["name"]): _after_name(one) for one in chain.slices.slices}
-    approvers = chain.plan.approvers
-    informed = " (slice-informed: in the place of a held one)" * chain.rerun.slice_informed
-    return {
-        "candidate": f"{chain.rerun.selected_trial}{informed}",
-        **{f"held/{one['name']}": held[one["name"]] for one in seen["slices_in_parcels"]},
-        **{f"if_accepted/{name}": words for name, words in consequences(seen).items()},
-        "who_may_decide": "; ".join(may_decide(approvers)),
-        "slice_evidence": digest_value(evidence.document()),
-        "next_step": "materialize quality_decision, or use the command below",
-        "next_command": decide_commands(evidence.revision, approvers)["accept"],
-    }
-
-
-def _after_name(one: Mapping[str, Any]) -> str:
-    """Return a slice's sentence without the name that stands beside it."""
-    return str(one["sentence"]).removeprefix(f"{one['name']}: ")
-
-
 def _final(evidence: Evidence, _ports: Ports) -> Metadata:
     body = FinalBody.model_validate(evidence.body)
     return {
@@ -301,7 +234,7 @@ def _final(evidence: Evidence, _ports: Ports) -> Metadata:
         "sentence": body.sentence,
         "result": facts(body.result),
         "slices": table(
-            [{"name": one["name"], "in_words": _after_name(one)} for one in body.result["slices"]]
+            [{"name": one["name"], "in_words": after_name(one)} for one in body.result["slices"]]
         ),
         "disposition": body.disposition,
         "threshold": readable(body.threshold),
@@ -339,7 +272,7 @@ _DESCRIPTIONS: dict[Stage, Callable[[Evidence, Ports], Metadata]] = {
     Stage.SEARCH: _search,
     Stage.TABLE: _trial_table,
     Stage.RERUN: _rerun,
-    Stage.SLICES: _slices,
+    Stage.SLICES: slices_metadata,
     Stage.FINAL: _final,
     Stage.PACKET: _packet,
     Stage.REGISTRY: _registry,
