@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from parcel_assets.core.codec import canonical_json, derive_seed
-from parcel_assets.core.errors import StorageError, TrainingError
-from parcel_assets.core.lineage import LINEAGE_PREFIX, read_lineage_header
+from parcel_assets.core.errors import CheckpointError, StorageError, TrainingError
+from parcel_assets.core.lineage import LINEAGE_PREFIX, read_found_file
 from parcel_assets.core.plan import Plan, PreprocessPlan, TrainingPlan
 from parcel_assets.core.ports import (
     Images,
@@ -104,7 +104,12 @@ class FakeTrainer:
         return score(read_weights(model)[0], features(pixels))
 
     def read_lineage(self, checkpoint: Path) -> Mapping[str, str]:
-        return read_lineage_header(checkpoint.read_bytes(), str(checkpoint))
+        lineage = read_found_file(checkpoint.read_bytes()).lineage
+        if lineage is None:
+            raise CheckpointError(
+                "no lineage", expected="one", where=str(checkpoint), remedy="It is not resumed."
+            )
+        return lineage
 
 
 def features(pixels: Pixels) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from parcel_assets.core.codec import digest_bytes
-from parcel_assets.core.lineage import read_lineage_header
+from parcel_assets.core.lineage import read_found_file
 from parcel_assets.core.ports import TrainingData, TrainingObserver, TrainingTask
 from parcel_assets.worker import run
 from parcel_assets_tests.fake_training import FakeTrainer, read_weights, saver
@@ -98,7 +98,7 @@ class LyingTrainer(FakeTrainer):
         observer.at_checkpoint(4, saver(np.ones(2), 4))
         observer.say, observer.parent = said, parent
         written = observer.prefix / "checkpoint-4.safetensors"
-        lineage = dict(read_lineage_header(written.read_bytes(), str(written)))
+        lineage = dict(read_found_file(written.read_bytes()).lineage or {})
         written.unlink()
         return lineage
 

@@ -48,10 +48,6 @@ class FileRegistry:
             if _create(folder / f"version-{version:06d}.json", entry):
                 return self._place(name, version), version
 
-    def versions(self, name: str) -> list[dict[str, Any]]:
-        """Return a model's registered versions, oldest first."""
-        return list(self._versions(name).values())
-
     def _versions(self, name: str) -> dict[int, dict[str, Any]]:
         found = {}
         for path in sorted((self._folder / name).glob("version-*.json")):

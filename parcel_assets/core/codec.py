@@ -7,7 +7,6 @@ machine. A digest is the SHA-256 of such bytes, in hex.
 import hashlib
 import hmac
 import json
-import math
 from typing import Any
 
 DIGEST_LENGTH = 64
@@ -44,8 +43,3 @@ def derive_seed(*parts: str | int) -> int:
 def short(digest: str) -> str:
     """Return the first characters of a digest, for people."""
     return digest[:SHORT_DIGEST_LENGTH]
-
-
-def finite_or_none(value: float | None) -> float | None:
-    """Return the value, or None where it is missing, NaN or infinite: such never rank (S9)."""
-    return value if value is not None and math.isfinite(value) else None

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from parcel_assets.core.codec import digest_bytes, digest_value
-from parcel_assets.core.errors import CheckpointError
 
 LINEAGE_PREFIX = "lineage."  # how a checkpoint's header names its lineage fields
 HEADER_BYTES_MAXIMUM = 4 * 1024 * 1024
@@ -93,19 +92,6 @@ def read_found_file(content: bytes) -> FoundFile:
     except (ValueError, KeyError, TypeError, AttributeError):
         return FoundFile(digest)
     return FoundFile(digest, lineage or None, _payload_digest(header, content))
-
-
-def read_lineage_header(start: bytes, where: str) -> dict[str, str]:
-    """Return the lineage in the first bytes of a safetensors file; raises CheckpointError."""
-    try:
-        return _lineage_in(_read_header(start))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"no lineage ({error})",
-            expected="a safetensors header with lineage",
-            where=where,
-            remedy="The file is torn or foreign; it is not resumed.",
-        ) from error
 
 
 def is_below_prefix(file: str) -> bool:

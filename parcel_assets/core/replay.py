@@ -16,22 +16,6 @@ from parcel_assets.core.trial import Batch, Cut, MilestoneReported
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayedCut:
-    """One cut of one batch as stored, beside what the rules make of the events before it."""
-
-    batch: int
-    step: int
-    stored: Cut | None
-    replayed: Cut | None
-    fault: str  # what does not agree, or empty
-
-    @property
-    def agrees(self) -> bool:
-        """Whether values, cut and reason are what the rules give."""
-        return not self.fault
-
-
-@dataclass(frozen=True, slots=True)
 class ReplayedDecision:
     """One verdict on a milestone report as recorded, beside the one that its replay gives."""
 
@@ -52,14 +36,9 @@ class ReplayedDecision:
         return not self.fault
 
 
-def replay_cuts(plan: Plan, events: Iterable[Event]) -> tuple[ReplayedCut, ...]:
-    """Return every stored cut with its replay, in order of the batches."""
-    return _Replay(plan, events).cuts
-
-
 def replay_decisions(plan: Plan, events: Iterable[Event]) -> tuple[ReplayedDecision, ...]:
     """Return every verdict with its replay, in order of the reports."""
-    return _Replay(plan, events).decisions
+    return tuple(_Replay(plan, events).decisions)
 
 
 class _Replay:
@@ -68,24 +47,15 @@ class _Replay:
     def __init__(self, plan: Plan, events: Iterable[Event]) -> None:
         self._plan = plan
         self._state = SearchState(plan)
-        self._cuts: dict[tuple[int, int], ReplayedCut] = {}
-        self._decisions: list[ReplayedDecision] = []
+        # (batch, step) -> the cut as stored, and what is wrong with it, or empty
+        self._cuts: dict[tuple[int | None, int], tuple[Cut | None, str]] = {}
+        self.decisions: list[ReplayedDecision] = []
         for event in events:
             if event.kind == Kind.BATCH_OPENED:
                 self._batch(Batch.model_validate(event.body))
             elif event.kind == Kind.MILESTONE_REPORTED:
                 self._report(MilestoneReported.model_validate(event.body))
             self._state.apply(event)
-
-    @property
-    def cuts(self) -> tuple[ReplayedCut, ...]:
-        """The cuts, in order of the batches."""
-        return tuple(self._cuts.values())
-
-    @property
-    def decisions(self) -> tuple[ReplayedDecision, ...]:
-        """The verdicts, in order of the reports."""
-        return tuple(self._decisions)
 
     def _batch(self, batch: Batch) -> None:
         early = next_batch(self._plan, self._state) != batch.batch
@@ -101,8 +71,7 @@ class _Replay:
                 why = f"{what} at step {step}"
             else:
                 why = self._cut_fault(found, expected, keeps[step])
-            why = fault or why
-            self._cuts[batch.batch, step] = ReplayedCut(batch.batch, step, found, expected, why)
+            self._cuts[batch.batch, step] = found, fault or why
 
     def _cut_fault(self, found: Cut, expected: Cut, keep: float) -> str:
         """Return what is wrong with a stored cut: its own sums first, then where they came from."""
@@ -127,20 +96,17 @@ class _Replay:
 
     def _report(self, report: MilestoneReported) -> None:
         subject = self._state.subjects.get(report.subject)
-        batch = subject.batch if subject is not None else None
-        cut = None if batch is None else self._cuts.get((batch, report.step))
-        stored = cut.stored if cut is not None else None
+        stored, verdict, reason = None, "", ""
         if subject is None:
-            verdict, reason, fault = "", "", f"{report.subject} was never started"
+            fault = f"{report.subject} was never started"
         else:
-            found = verdict_of(
+            stored, fault = self._cuts.get((subject.batch, report.step), (None, ""))
+            verdict, reason = verdict_of(
                 self._plan, self._state, report.subject, report.step, report.cost_per_1000
             )
-            verdict, reason = str(found[0]), found[1]
-            fault = cut.fault if cut is not None else ""
         if not fault and (str(report.verdict), report.reason) != (verdict, reason):
             fault = f"recorded {report.verdict!s} ({report.reason}), replayed {verdict} ({reason})"
-        self._decisions.append(
+        self.decisions.append(
             ReplayedDecision(
                 subject=report.subject,
                 attempt=report.attempt,
@@ -149,7 +115,7 @@ class _Replay:
                 cut=stored.cut_cost if stored is not None else None,
                 values=stored.values if stored is not None else (),
                 verdict=str(report.verdict),
-                replayed_verdict=verdict,
+                replayed_verdict=str(verdict),
                 reason=report.reason,
                 fault=fault,
             )

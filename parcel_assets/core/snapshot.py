@@ -10,8 +10,6 @@ from typing import Any
 from parcel_assets.core.codec import digest_value
 from parcel_assets.core.stage import Record
 
-SHIPMENT_DIMENSION = "shipment_id"
-
 
 class Photo(Record):
     """One photo of a snapshot, without its label."""

@@ -5,6 +5,7 @@ keeps. Nothing is disclosed before the one look; afterwards the shipments are sp
 """
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from parcel_assets.core.ledger import Kind, last_of
 from parcel_assets.core.packet import pretty_json
 from parcel_assets.core.packet_text import csv_table
 from parcel_assets.core.plain_words import odd_character
-from parcel_assets.core.ports import Ports
+from parcel_assets.core.ports import Ports, Scores
 from parcel_assets.core.stage import Stage
 from parcel_assets.core.table import unpack_scores
 from parcel_assets.steps.admission import leased, load_chain
@@ -86,18 +87,7 @@ def release_holdout(revision: str, ports: Ports, *, reason: str, folder: Path) -
             where=f"holdout of {revision}",
             remedy="The record is not what the sealed labels say. Keep both and find out why.",
         )
-    labels = {str(photo): (damaged, kind) for photo, damaged, kind in told["labels"]}
-    table = [
-        {
-            "photo_id": row["photo_id"],
-            "shipment_id": row["shipment_id"],
-            "damaged": labels[row["photo_id"]][0],
-            "damage_type": labels[row["photo_id"]][1],
-            "score": float(score),
-            "review": bool(score >= request.threshold),
-        }
-        for row, score in zip(rows, scores, strict=True)
-    ]
+    table = _predictions(rows, told["labels"], scores, request.threshold)
     record = {
         "revision": revision,
         "commitment": commitment,
@@ -115,3 +105,24 @@ def release_holdout(revision: str, ports: Ports, *, reason: str, folder: Path) -
     (folder / "predictions.csv").write_bytes(csv_table(COLUMNS, table))
     (folder / "README.txt").write_text(WORDS, encoding="utf-8")
     return {"photos": len(rows), "commitment": commitment}
+
+
+def _predictions(
+    rows: Sequence[Mapping[str, Any]],
+    labels: Sequence[tuple[str, bool, str | None]],
+    scores: Scores,
+    threshold: float,
+) -> list[dict[str, Any]]:
+    """Return the lines of predictions.csv."""
+    known = {photo: (damaged, kind) for photo, damaged, kind in labels}
+    return [
+        {
+            "photo_id": row["photo_id"],
+            "shipment_id": row["shipment_id"],
+            "damaged": known[row["photo_id"]][0],
+            "damage_type": known[row["photo_id"]][1],
+            "score": float(score),
+            "review": bool(score >= threshold),
+        }
+        for row, score in zip(rows, scores, strict=True)
+    ]

@@ -34,6 +34,7 @@ from parcel_assets.steps.dispatch_loop import Dispatcher
 from parcel_assets.steps.dispatch_repair import Repair, needs_repair, replay_entries
 from parcel_assets.steps.dispatch_settle import settle_leftovers
 from parcel_assets.steps.dispatch_work import Task
+from parcel_assets.steps.timestamps import stamp_split
 
 PROGRESS_SECONDS = 0.5
 END_OF_SEARCH = "the end of the search"
@@ -102,10 +103,11 @@ def close_search(revision: str, ports: Ports, *, reason: str) -> None:
 
 
 def _freeze_identity(desk: Desk) -> None:
-    """Freeze the workers' identity before the first dispatch; refuse another split or snapshot."""
+    """Freeze the workers' identity, once the split is stamped; refuse another split or snapshot."""
     measured = desk.measure_identity()
     frozen = desk.state.identity
     if frozen is None:
+        stamp_split(desk.lease, desk.ports)
         entry = {
             "identity": measured,
             "reserved_after_seconds": desk.plan.after_search_seconds,
@@ -165,7 +167,8 @@ class Search:
         """Close what is settled and verified, open what may open, end what is over."""
         desk = self.desk
         for batch in batches_to_close(desk.state):
-            self._close(batch)
+            if not self._close(batch):
+                break  # what runs again now may belong to a later one
         while not self._space_exhausted and next_batch(desk.plan, desk.state) is not None:
             self._open()
         cap_reached = room_for(desk.plan, desk.state, "search") == Room.NO
@@ -179,10 +182,12 @@ class Search:
             entries = replay_entries(desk)
             desk.record(*entries, (Kind.SEARCH_ENDED, {"reason": reason}))
 
-    def _close(self, batch: int) -> None:
+    def _close(self, batch: int) -> bool:
         """Close a batch whose lineages verify; else quarantine, and its trials run again (S6)."""
-        if not self._quarantine_clashes(f"the close of batch {batch}", self._attempts(batch)):
-            self.desk.record((Kind.BATCH_CLOSED, {"batch": batch}))
+        if self._quarantine_clashes(f"the close of batch {batch}", self._attempts(batch)):
+            return False
+        self.desk.record((Kind.BATCH_CLOSED, {"batch": batch}))
+        return True
 
     def _attempts(self, batch: int | None = None) -> list[AttemptRecord]:
         """Return the clean attempts of a batch's trials, or of all."""

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from parcel_assets.core.codec import canonical_json
-from parcel_assets.core.errors import CheckpointError
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.lineage import (
     FoundFile,
@@ -16,7 +15,6 @@ from parcel_assets.core.lineage import (
     lineage_of,
     owner_of,
     read_found_file,
-    read_lineage_header,
     training_digest,
 )
 from parcel_assets.core.lineage_clash import chain_clash, checkpoint_clash, prefix_clash
@@ -379,8 +377,6 @@ def test_a_prefix_cannot_be_left() -> None:
     "start", [b"", b"\x10" + b"\0" * 7, b"\x02" + b"\0" * 7 + b"{}", b"x" * 40]
 )
 def test_a_torn_or_foreign_header_is_no_lineage(start: bytes) -> None:
-    with pytest.raises(CheckpointError):
-        read_lineage_header(start, "here")
     assert read_found_file(start).lineage is None
 
 

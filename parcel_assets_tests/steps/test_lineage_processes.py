@@ -16,7 +16,7 @@ from parcel_assets.core.attempts import AttemptRecord
 from parcel_assets.core.codec import digest_bytes
 from parcel_assets.core.errors import AdmissionError, HoldError
 from parcel_assets.core.ledger import Kind
-from parcel_assets.core.lineage import read_lineage_header
+from parcel_assets.core.lineage import read_found_file
 from parcel_assets.core.standing import HOLD, standing_of
 from parcel_assets.core.table import table_rows
 from parcel_assets.core.trial import AttemptState, trial_seed
@@ -169,7 +169,7 @@ def test_who_reports_anothers_checkpoint_as_its_parent_is_found_at_once(
 
 
 def header_of(path: Path) -> dict[str, str]:
-    return dict(read_lineage_header(path.read_bytes(), str(path)))
+    return dict(read_found_file(path.read_bytes()).lineage or {})
 
 
 def copied(world: World, thief: AttemptRecord, victim: AttemptRecord) -> None:

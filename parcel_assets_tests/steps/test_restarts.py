@@ -15,7 +15,7 @@ import pytest
 from parcel_assets.adapters.ledger_sql import SqlLedger
 from parcel_assets.core.ledger import Event, Kind, verify_chain
 from parcel_assets.core.plan import Plan
-from parcel_assets.core.replay import replay_cuts, replay_decisions
+from parcel_assets.core.replay import replay_decisions
 from parcel_assets.core.search import SearchState
 from parcel_assets.core.trial import AttemptState
 from parcel_assets_tests.search_world import REVISION, World, small_plan
@@ -119,7 +119,6 @@ def test_everything_killed_and_started_again_uses_every_slot_once(
     assert not any(one.used_up for one in state.attempts.values())
     require_within_cap(world.plan(), events)
     assert all(one.agrees for one in replay_decisions(world.plan(), events))
-    assert all(one.agrees for one in replay_cuts(world.plan(), events))
     process = run()
     assert process.wait(PATIENCE_SECONDS) == 0
     assert settled() == BUDGET
