@@ -3,13 +3,17 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from parcel_assets.core import rerun_report
 from parcel_assets.core.errors import AdmissionError, CheckpointError, EvidenceError, HoldError
 from parcel_assets.core.evidence import RerunBody, SliceBody
 from parcel_assets.core.ledger import Kind
+from parcel_assets.core.search import fold_search
 from parcel_assets.core.selection import choose
 from parcel_assets.core.stage import Evidence, Stage
+from parcel_assets.core.table import table_rows, unpack_scores
 from parcel_assets.steps import selection
 from parcel_assets.steps.decision import record_decision
 from parcel_assets.steps.dispatch import JobResult
@@ -119,6 +123,28 @@ class TestReruns:
         assert body.selected_cost_per_1000 < min(body.trivial_cost_per_1000.values())
         assert body.validation["area_under_curve"] > 0.85
         assert body.judgement["extra_seeds"] == len(SEEDS)
+
+    def test_the_correction_chooses_by_the_plan_s_order_not_by_the_ranking(
+        self, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[Any] = []
+        correct = vars(rerun_report)["selection_corrected_cost"]
+
+        def hear(scores: Any, *columns: Any, **settings: Any) -> Any:
+            asked.extend([scores, settings["behind"]])
+            return correct(scores, *columns, **settings)
+
+        monkeypatch.setattr(rerun_report, "selection_corrected_cost", hear)
+        body = rerun_body(rerun_selected(REVISION, desk.ports))
+        assert list(body.ranking) != sorted(body.ranking)
+        state = fold_search(desk.plan, desk.ports.ledger.events(REVISION))
+        rows = {row.trial_id: row for row in table_rows(desk.plan, state)}
+        by_number = [
+            unpack_scores(desk.ports.store.get(str(rows[one].scores)), asked[0].shape[1])
+            for one in sorted(body.ranking)
+        ]
+        assert np.array_equal(asked[0], np.stack(by_number))
+        assert asked[1] == 0
 
     def test_it_runs_once_however_often_it_is_asked(self, desk: Desk) -> None:
         first = rerun_selected(REVISION, desk.ports)
