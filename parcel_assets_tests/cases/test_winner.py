@@ -115,7 +115,7 @@ def test_b60_a_winner_whose_reruns_spread_more_than_the_plan_allows_stops(
 ) -> None:
     seeds = {"seeds": [101, 102, 103], "maximum_instability": 0.01}
     desk = make_desk(tmp_path, plan=desk_plan(rerun=seeds))
-    monkeypatch.setattr(selection, "run_jobs", desk.run_jobs)
+    monkeypatch.setattr(selection, "run_tasks", desk.run_tasks)
     validate_table(desk.revision, desk.ports)
     body = RerunBody.model_validate(rerun_selected(desk.revision, desk.ports).body)
     costs = [one.cost_per_1000 for one in body.extra]
