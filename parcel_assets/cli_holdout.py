@@ -1,5 +1,6 @@
 """`parcel-assets holdout` and `revisions`: what was opened by whom, and what follows what."""
 
+import os
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -70,27 +71,36 @@ def holdout_open(
     revision: Revision,
     key: Annotated[Path, typer.Option(help="The private key that the labels were sealed to.")],
     *,
+    key_is_shared: Annotated[
+        bool,
+        typer.Option("--key-is-shared", help="Others could read the key: claim level L1 only."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Open a search's holdout once, as the key-holder, for the model that was frozen."""
+    from parcel_assets.core.timestamps import level_words
     from parcel_assets.steps.evaluation import evaluate_final
 
     OPTIONS.json = as_json
-    if not key.is_file():
+    if not os.access(key, os.R_OK):
         raise SettingError(
-            "no such file",
-            expected="the private key, as `age-keygen` wrote it",
+            "no such file, or none that this user may read",
+            expected="the key-holder at work, with the private key that `age-keygen` wrote",
             where=str(key),
             remedy="Name the file with --key. Nothing was opened.",
         )
-    settings = replace(OPTIONS.settings(), holdout_key=key.absolute())
-    body = evaluate_final(revision, open_ports(settings, creates=False)).body
+    settings = replace(
+        OPTIONS.settings(), holdout_key=key.absolute(), holdout_key_is_shared=key_is_shared
+    )
+    ports = open_ports(settings, creates=False)
+    body = evaluate_final(revision, ports).body
     if as_json:
         print_json({"revision": revision, **body})
         return
     say(f"{revision}: {body['outcome']}", style="bold")
     say(f"  {body['sentence']}")
-    say(f"  Evidence level {body['evidence_level']}.")
+    words = level_words(body, ports.ledger.events(revision))
+    say(f"  Evidence level {body['evidence_level']}: {words}.")
     say(f"  next:  parcel-assets run {revision}")
 
 

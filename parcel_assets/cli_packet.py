@@ -75,12 +75,19 @@ def packet_verify(
     digest: DigestOption = None,
     public_key: KeyOption = None,
     *,
+    timestamp_root: Annotated[
+        Path | None,
+        typer.Option(
+            "--timestamp-root",
+            help="Roots in PEM that you trust: split and choice must be timestamped under one.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check every file of a packet against its list, and the list's signature."""
     OPTIONS.json = as_json
     folder = _folder_of(packet, OPTIONS.settings())
-    found = verify_packet(folder, digest, _key(public_key))
+    found = verify_packet(folder, digest, _key(public_key), _key(timestamp_root))
     good = not found["faults"] and found["signature_ok"]
     if as_json:
         print_json({"folder": str(folder), "verifies": good, **found})
@@ -89,6 +96,8 @@ def packet_verify(
         say(f"  folder  {folder}")
         say(f"  digest  {found['packet_digest']}")
         say(f"  {found['signature_sentence']}")
+        for sentence in found["timestamp_sentences"]:
+            say(f"  {sentence}")
         for fault in found["faults"]:
             say(f"  - {fault}", style="red")
     if not good:
@@ -123,7 +132,11 @@ def packet_show(packet: PacketArgument, *, as_json: JsonOption = False) -> None:
     say(str(verdict["sentence"]), style="bold")
     page = _values(verdict["first_page"])
     print_table(
-        "", (), _closed_rows(verdict, page) if "closing" in page else _first_page_rows(page)
+        "",
+        (),
+        _closed_rows(verdict, page)
+        if "closing" in page
+        else _first_page_rows(page, verdict["evidence_level_means"]),
     )
     slices = page.get("slices", {}).get("slices", [])
     rows = [(one["outcome"].upper(), one["role"], one["sentence"]) for one in slices]
@@ -162,7 +175,7 @@ def _values(fact: Any) -> Any:
     return [_values(one) for one in fact] if isinstance(fact, list) else fact
 
 
-def _first_page_rows(page: dict[str, Any]) -> list[tuple[str, str]]:
+def _first_page_rows(page: dict[str, Any], level: str) -> list[tuple[str, str]]:
     """Return the first page for a terminal, a line for each thing that it must tell."""
     counts, compute, winner = page["counts"], page["compute"], page["winner"]
     rerun, final, charged = page["rerun"], page["final"], page["compute"]["charged_seconds"]
@@ -191,8 +204,8 @@ def _first_page_rows(page: dict[str, Any]) -> list[tuple[str, str]]:
         ("validation cost", f"{cost}, so no quality claim; {mended}"),
         ("beside it", f"model in use {in_use:.0f}, reviewing everything {review:.0f}"),
         ("rerun", f"{rerun['sentence']} Same scores as in the search: {rerun['scores_equal']}."),
-        ("final evaluation", f"{final['sentence']} Evidence level {final['evidence_level']}. "
-            + reuse_words(final)),
+        ("final evaluation", f"{final['sentence']} {reuse_words(final)}".strip()),
+        ("evidence level", f"{final['evidence_level']}: {level}"),
         ("serving", page["serving"]["sentence"]),
     ]  # fmt: skip
 

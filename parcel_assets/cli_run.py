@@ -37,6 +37,7 @@ from parcel_assets.core.standing import (
     decision_words,
     standing_of,
 )
+from parcel_assets.core.timestamps import timestamp_words, told_timestamps
 from parcel_assets.steps.admission import judge, load_chain
 from parcel_assets.wiring import Settings, find_plan, open_ports, plan_file_of
 
@@ -177,6 +178,7 @@ def status(
     state = fold_search(chain.plan, chain.events)
     if as_json:
         searched = {"search": _search_fields(state), "workers": _worker_fields(chain)}
+        searched["timestamps"] = told_timestamps(chain.events)
         print_json(standing_fields(standing) | searched | {"gates": _gates(chain)})
         return
     _print_search(chain, state)
@@ -254,6 +256,7 @@ def _print_search(chain: Chain, state: SearchState) -> None:
             f"{state.best_trial} at {state.best_cost_per_1000:.0f}" if state.best_trial else None,
         ),
         ("accelerator-hours", f"{_listed(hours)} of {chain.plan.search.cap_accelerator_hours:g}"),
+        ("timestamps", timestamp_words(chain.events)),
     ]
     print_table(chain.revision, ("", ""), rows)
     refused = [

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+from urllib.parse import urlsplit
 
 from parcel_assets.core.errors import SettingError
 
@@ -25,6 +26,8 @@ TELEMETRY_OFF = {
 for _name, _value in TELEMETRY_OFF.items():
     os.environ.setdefault(_name, _value)
 
+NO_TIMESTAMPS = "none"
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
@@ -49,6 +52,10 @@ class Settings:
     dagster_home: Path
     holdout_recipient: str | None = None  # a key-holder's public key, or None: one made here
     holdout_key: Path | None = None  # the key-holder's own: given on the command line only
+    holdout_key_is_shared: bool = False  # the key-holder says that others could read it
+    timestamp_url: str | None = None  # of an authority outside
+    timestamps_declined: bool = False  # the operator's word that a search goes on without one
+    timestamp_root: Path | None = None  # PEM: the root under which that authority must sign
 
     @classmethod
     def read(
@@ -94,6 +101,9 @@ class Settings:
             logs=folder("logs"),
             dagster_home=Path(env.get("DAGSTER_HOME") or root / "dagster").absolute(),
             holdout_recipient=_recipient(env),
+            timestamp_url=_timestamp_url(env),
+            timestamps_declined=_timestamp_text(env) == NO_TIMESTAMPS,
+            timestamp_root=_timestamp_root(env),
         )
 
     def environment(self) -> dict[str, str]:
@@ -117,6 +127,44 @@ def _recipient(env: Mapping[str, str]) -> str | None:
             remedy="Set it to the public key of whoever keeps the holdout's key, or unset it.",
         )
     return text or None
+
+
+def _timestamp_text(env: Mapping[str, str]) -> str:
+    return (env.get("PARCEL_ASSETS_TIMESTAMP_URL") or "").strip()
+
+
+def _timestamp_url(env: Mapping[str, str]) -> str | None:
+    text = _timestamp_text(env)
+    if text in {"", NO_TIMESTAMPS}:
+        return None
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        parts, host = urlsplit(""), None
+    good = parts.scheme == "https" or (parts.scheme == "http" and host in LOOPBACK)
+    if not host or not good or parts.username is not None or not text.isascii():
+        raise SettingError(
+            repr(text.rpartition("@")[2]),  # never a password
+            expected="an https:// address without a user name (http:// on this very machine only), "
+            f"or `{NO_TIMESTAMPS}`",
+            where="PARCEL_ASSETS_TIMESTAMP_URL",
+            remedy="Set it to the address of an RFC 3161 timestamp authority, or unset it.",
+        )
+    return text
+
+
+def _timestamp_root(env: Mapping[str, str]) -> Path | None:
+    text = env.get("PARCEL_ASSETS_TIMESTAMP_ROOT")
+    if not text and _timestamp_url(env) is not None:
+        raise SettingError(
+            "no root certificate",
+            expected="the PEM file of the root under which the timestamp authority signs",
+            where="PARCEL_ASSETS_TIMESTAMP_ROOT",
+            remedy="Get it from the authority itself, and set this to its path: what it answers "
+            "is checked before anything rests on it.",
+        )
+    return Path(text).absolute() if text else None
 
 
 def _usual_data_folder() -> Path:

@@ -35,7 +35,7 @@ from parcel_assets.adapters.vault_age_files import (
 from parcel_assets.core.codec import canonical_json, digest_bytes, keyed_digest
 from parcel_assets.core.errors import HoldoutError, ParcelAssetsError
 from parcel_assets.core.final import FinalRequest, judge_holdout, require_same_request
-from parcel_assets.core.holdout import claimable_level, holdout_digest, holdout_keys
+from parcel_assets.core.holdout import Claim, claimable_level, holdout_digest, holdout_keys
 from parcel_assets.core.ports import Scores, Store
 from parcel_assets.core.table import pack_scores
 
@@ -81,10 +81,12 @@ def look_once(order: Mapping[str, Any]) -> dict[str, Any]:
         predictions = _keep_predictions(folder, store, scores)
         content = _decrypt(ciphertext, Path(order["key"]), folder, request)
         judged = judge_holdout(request, rows, content["labels"], scores)
+        claim = _claim(place, order, request, store)
         answer = {
             **judged.document(),
             "predictions_digest": predictions,
-            "evidence_level": _level(place, Path(order["key"]), request, store),
+            "evidence_level": claim.level,
+            "evidence_level_reason": claim.reason,
             "decryptions": len((folder / DECRYPTIONS_FILE).read_text().splitlines()),
         }
         identity = {**request.document(), "request_digest": request.digest}
@@ -199,15 +201,16 @@ def _decrypt(ciphertext: bytes, key: Path, folder: Path, request: FinalRequest) 
     return content
 
 
-def _level(place: Path, key: Path, request: FinalRequest, store: Store) -> str:
+def _claim(place: Path, order: Mapping[str, Any], request: FinalRequest, store: Store) -> Claim:
     """Return the evidence level that this look may claim, measured from who owns which file."""
-    found = key.stat()
+    found = Path(order["key"]).stat()
     searched = [place / LABELS_FILE, store.path(request.model), store.path(request.pixels)]
     return claimable_level(
         to_key_holder=read_record(place / SEAL_FILE).get("to_key_holder") is True,
         key_mode=found.st_mode,
         key_owner=found.st_uid,
         search_owners={path.stat().st_uid for path in searched},
+        key_is_shared=order.get("key_is_shared") is True,
     )
 
 

@@ -1,8 +1,8 @@
 """The composition root: settings become adapters. No other file names a technology.
 
 Every adapter is imported when it is first used, so that loading this file (and with it Dagster's
-code location and the command line) costs no torch, no Great Expectations and no Optuna. What a
-search may answer is no setting: that stands in the plan.
+code location and the command line) costs no torch and no Great Expectations. What a search may
+answer is no setting: that stands in the plan.
 """
 
 import importlib.util
@@ -35,36 +35,16 @@ from parcel_assets.core.ports import (
     Vault,
 )
 from parcel_assets.core.sketch import ArchiveSketch, LabelTable, sketch_archive
+from parcel_assets.core.timestamps import Timestamper
 from parcel_assets.settings import REPOSITORY, Settings
 
 __all__ = [
-    "REPOSITORY",
-    "PlanFile",
-    "Settings",
-    "TableRules",
-    "archive_version",
-    "copy_plan",
-    "draw_sample",
-    "find_plan",
-    "host_name",
-    "list_plans",
-    "look_at_archive",
-    "open_charts",
-    "open_ledger",
-    "open_ports",
-    "open_source",
-    "open_store",
-    "open_trainer",
-    "plan_file_of",
-    "process_lives",
-    "process_start",
-    "read_labels",
-    "shipped_plan",
-    "sign_with",
-    "sketch_folder",
-    "write_pin",
-    "write_text",
-]
+    "REPOSITORY", "PlanFile", "Settings", "TableRules", "archive_version", "copy_plan",
+    "draw_sample", "find_plan", "host_name", "list_plans", "look_at_archive", "open_charts",
+    "open_ledger", "open_ports", "open_source", "open_store", "open_trainer", "plan_file_of",
+    "process_lives", "process_start", "read_labels", "shipped_plan", "sign_with",
+    "sketch_folder", "write_pin", "write_text",
+]  # fmt: skip
 
 Port = TypeVar("Port")
 Notify = Callable[[str, Mapping[str, Any]], None]
@@ -111,6 +91,8 @@ def open_ports(settings: Settings, notify: Notify | None = None, *, creates: boo
         workers=settings.workers,
         render_report=_render_report,
         signature_holds=_signature_holds,
+        timestamper=_timestamper(settings),
+        timestamps_declined=settings.timestamps_declined,
         notify=notify or (lambda _kind, _facts: None),
     )
 
@@ -199,12 +181,12 @@ def _validator() -> TableValidator:
 def _vault(settings: Settings) -> Vault:
     from parcel_assets.adapters.vault_age import AgeVault
 
+    places = (settings.vault, settings.keys, settings.store)
     return AgeVault(
-        settings.vault,
-        settings.keys,
-        settings.store,
+        *places,
         recipient=settings.holdout_recipient,
         key=settings.holdout_key,
+        key_is_shared=settings.holdout_key_is_shared,
     )
 
 
@@ -212,6 +194,14 @@ def _signer(settings: Settings) -> Signer:
     from parcel_assets.adapters.signer_ecdsa import EcdsaSigner
 
     return EcdsaSigner(settings.keys)
+
+
+def _timestamper(settings: Settings) -> Timestamper | None:
+    if not (settings.timestamp_url and settings.timestamp_root):
+        return None
+    from parcel_assets.adapters.timestamp_rfc3161 import Rfc3161Timestamper
+
+    return Rfc3161Timestamper(settings.timestamp_url, settings.timestamp_root)
 
 
 def _registry(settings: Settings) -> Registry:

@@ -6,10 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from parcel_assets.adapters import store_files
 from parcel_assets_tests.commands import command
 from parcel_assets_tests.postgres import Postgres, running_postgres
+
+# how long an example takes says how busy the machine is, and nothing of the rule under test
+settings.register_profile("untimed", parent=settings.default, deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

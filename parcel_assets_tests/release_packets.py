@@ -19,7 +19,7 @@ from parcel_assets.steps.release import build_packet
 from parcel_assets_tests.release_story import REVISION, Story, tell
 
 
-def _aside() -> Path:
+def aside() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="parcel-assets-story-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -28,7 +28,7 @@ def _aside() -> Path:
 @functools.cache
 def published() -> tuple[Story, Path]:
     """Return a released story and its packet's folder; copy the folder before changing it."""
-    folder = _aside()
+    folder = aside()
     story = tell(folder)
     build_packet(REVISION, story.ports)
     return story, folder / "packets" / REVISION
@@ -37,7 +37,7 @@ def published() -> tuple[Story, Path]:
 @functools.cache
 def published_with_waiver() -> Path:
     """Return the folder of a packet that a decision let through."""
-    folder = _aside()
+    folder = aside()
     build_packet(REVISION, tell(folder, corners="lost", decided=True).ports)
     return folder / "packets" / REVISION
 

@@ -27,7 +27,7 @@ from parcel_assets.adapters.store_files import FileStore
 from parcel_assets.core.codec import digest_bytes, digest_value
 from parcel_assets.core.comparison import compare_paired_costs, tie_set
 from parcel_assets.core.holdout import holdout_digest, holdout_keys
-from parcel_assets.core.ledger import Kind, Lease
+from parcel_assets.core.ledger import Kind, Lease, event_bytes
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.ports import PartData, Pixels, Ports, Scores
 from parcel_assets.core.ranks import area_under_curve
@@ -47,9 +47,11 @@ from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.core.statistics import Costs, estimate_cost
 from parcel_assets.core.table import pack_scores, table_digest, table_rows
 from parcel_assets.core.thresholds import choose_threshold, review_decisions, threshold_interval
+from parcel_assets.core.timestamps import level_of
 from parcel_assets.core.trial import trial_id_of, trial_seed
 from parcel_assets_tests.core.plans import plan as small_plan
 from parcel_assets_tests.fakes import FakeLedger
+from parcel_assets_tests.timestamp_authority import FakeTimestamper
 
 REVISION = "story-2026"
 SIDE = 32
@@ -144,11 +146,25 @@ def tell(
     corners: str = "kept",
     decided: bool = False,
     photos: tuple[Pixels, list[str]] | None = None,
+    stamped: tuple[str, ...] = (),
+    custody: tuple[str, str] | None = None,
 ) -> Story:
-    """Tell a search. `corners` is `kept`, or `lost`: then the winner fails crushed corners."""
+    """Tell a search. `corners` is `kept`, or `lost`: then the winner fails crushed corners.
+
+    `stamped` names what is timestamped: split, choice or both. `custody` is the vault's level and
+    its reason; without, the story is one that an earlier release left.
+    """
     if photos is not None:
-        return _Teller(folder, outcome, corners, decided, photos).tell()
-    first = _told_once(outcome, corners, decided)
+        return _Teller(
+            folder,
+            outcome,
+            corners,
+            decided=decided,
+            photos=photos,
+            stamped=stamped,
+            custody=custody,
+        ).tell()
+    first = _told_once(outcome, corners, decided, stamped, custody)
     shutil.copytree(first.folder, folder, dirs_exist_ok=True)
     ledger, vault = copy.deepcopy((first.ledger, first.vault))
     store = FileStore(folder / "store")
@@ -157,11 +173,25 @@ def tell(
 
 
 @functools.cache
-def _told_once(outcome: str, corners: str, decided: bool) -> "_Teller":
+def _told_once(
+    outcome: str,
+    corners: str,
+    decided: bool,
+    stamped: tuple[str, ...],
+    custody: tuple[str, str] | None,
+) -> "_Teller":
     """Tell a search aside; every later telling of the same is a copy, which is much faster."""
     aside = Path(tempfile.mkdtemp(prefix="parcel-assets-told-"))
     atexit.register(shutil.rmtree, aside, ignore_errors=True)
-    teller = _Teller(aside, outcome, corners, decided, None)
+    teller = _Teller(
+        aside,
+        outcome,
+        corners,
+        decided=decided,
+        photos=None,
+        stamped=stamped,
+        custody=custody,
+    )
     teller.tell()
     return teller
 
@@ -195,13 +225,20 @@ class _Teller:
         folder: Path,
         outcome: str,
         corners: str,
+        *,
         decided: bool,
         photos: tuple[Pixels, list[str]] | None,
+        stamped: tuple[str, ...],
+        custody: tuple[str, str] | None,
     ) -> None:
+        self.stamped = stamped
+        self.level = custody[0] if custody else "L1"
+        self.level_reason = custody[1] if custody else None
         self.outcome, self.corners, self.decided, self.photos = outcome, corners, decided, photos
         self.random = np.random.default_rng(82)
         self.ledger = FakeLedger()
         self.ledger.clock_seconds = 1_795_000_000.0
+        self.authority = FakeTimestamper(self.ledger.now)
         self.store = FileStore(folder / "store")
         self.vault = FakeVault()
         self.evidence: dict[Stage, str] = {}
@@ -227,6 +264,17 @@ class _Teller:
         (event,) = self.ledger.append(self.lease, [(kind, body)])
         return event
 
+    def stamp(self, name: str) -> None:
+        if name not in self.stamped:
+            return
+        token = self.authority.stamp(event_bytes(self.ledger.events(REVISION)[-1]))
+        self.say(
+            Kind.TIMESTAMP_RECORDED,
+            token=self.store.put(token.content, ".tsr"),
+            authority=token.authority,
+            stamped_at=token.at_seconds,
+        )
+
     def wait(self, seconds: float) -> None:
         self.ledger.clock_seconds += seconds
         self.ledger.renew(self.lease)
@@ -235,6 +283,7 @@ class _Teller:
         self.say(Kind.PLAN_FROZEN, plan=self.plan.document(), plan_digest=self.plan.digest)
         self._snapshot()
         self._split()
+        self.stamp("split")
         self._search()
         self._rerun()
         self._slices()
@@ -824,6 +873,7 @@ class _Teller:
         self.vault.receipts.append(
             {**identity, "revision": REVISION, "at_seconds": 1.0, "keys": list(self.keys)}
         )
+        self.stamp("choice")
         opened = self.ledger.open_holdout(self.lease, identity, self.keys)
         words = {
             "PASS": "The target is met.",
@@ -849,6 +899,7 @@ class _Teller:
         )
         self.wait(9)
         predictions = digest_bytes(b"predictions")
+        reason = {"evidence_level_reason": self.level_reason} if self.level_reason else {}
         self.say(
             Kind.HOLDOUT_EVALUATED,
             predictions_digest=predictions,
@@ -856,6 +907,7 @@ class _Teller:
             sentence=sentence,
             result=result,
             charged_seconds=9.0,
+            **({"evidence_level": self.level} | reason if self.level_reason else {}),
         )
         further = {"decision": digest_bytes(b"decision")} if self.decided else {}
         self.record(
@@ -871,8 +923,9 @@ class _Teller:
                 "result": result,
                 "outcome": self.outcome,
                 "sentence": sentence,
-                "evidence_level": "L1",
+                "evidence_level": level_of(self.level, self.ledger.events(REVISION)),
                 "reused_shipments": 0,
+                **reason,
             },
             **further,
         )

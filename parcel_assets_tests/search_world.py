@@ -24,6 +24,7 @@ from parcel_assets.core.ports import Engine, Ledger, Ports, Sampler, Store
 from parcel_assets.core.search import SearchState, fold_search
 from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.core.table import table_digest, table_rows
+from parcel_assets.core.timestamps import Timestamper
 from parcel_assets.steps.admission import load_chain
 from parcel_assets.steps.search import run_trial_batches
 from parcel_assets_tests.core.plans import plan as make_plan
@@ -180,6 +181,7 @@ class World:
         sampler: Sampler | None = None,
         notify: Callable[[str, Mapping[str, Any]], None] = lambda _kind, _facts: None,
         identity: Callable[..., dict[str, str]] = measure_identity,
+        timestamper: Timestamper | None = None,
     ) -> Ports:
         """Return ports whose unused doors are shut."""
         module = f"parcel_assets_tests.{worker}"
@@ -203,6 +205,7 @@ class World:
             custodian=self.folder / "custodian",
             workers=workers,
             notify=notify,
+            timestamper=timestamper,
         )
 
     def plan(self) -> Plan:

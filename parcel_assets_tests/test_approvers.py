@@ -52,6 +52,7 @@ def key_pair(folder: Path, kind: str = "Ed25519", name: str = "ada") -> tuple[Pa
         else ec.generate_private_key(ec.SECP256R1())
     )
     place = folder / f"{name}.private.pem"
+    place.touch(0o600)
     place.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     public: bytes = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     return place, public.decode()
@@ -130,12 +131,25 @@ def test_openssl_makes_the_key_and_reads_the_signature(tmp_path: Path, kind: str
 def test_another_kind_of_key_signs_nothing(tmp_path: Path) -> None:
     place = tmp_path / "p384.pem"
     key = ec.generate_private_key(ec.SECP384R1())
+    place.touch(0o600)
     place.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     with pytest.raises(SettingError, match="Ed25519 or ECDSA P-256"):
         sign_with(place, b"data")
+    (tmp_path / "none.pem").touch(0o600)
     (tmp_path / "none.pem").write_text("no key")
     with pytest.raises(SettingError, match="no unencrypted private key"):
         sign_with(tmp_path / "none.pem", b"data")
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
+def test_a_key_that_others_may_read_signs_nothing(tmp_path: Path, mode: int) -> None:
+    private, _ = key_pair(tmp_path)
+    private.chmod(mode)
+    with pytest.raises(SettingError, match=f"others may read .mode {mode:o}") as refused:
+        sign_with(private, b"data")
+    assert "chmod 600" in refused.value.remedy
+    private.chmod(0o600)
+    assert sign_with(private, b"data")
 
 
 class TestSigned:

@@ -33,6 +33,7 @@ LAYERS = {
 # files that one technology needs in several words
 FAMILIES = {
     "approval": "packet", "checkpoint": "trainer", "network": "trainer", "image": "source",
+    "timestamp": "packet",
 }  # fmt: skip
 # split these when they are next worked on; no further file may join them
 LONGER = {"core.plan": 360, "core.ports": 490}

@@ -33,6 +33,54 @@ def test_a_child_process_reads_the_same_settings(tmp_path: Path) -> None:
     assert Settings.read(settings.environment()) == settings
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["https://tsa.example/tsr", "http://127.0.0.1:81/t", "http://[::1]:8", "http://localhost"],
+)
+def test_a_timestamp_authority_is_an_address_with_the_root_it_signs_under(
+    tmp_path: Path, url: str
+) -> None:
+    said = {"PARCEL_ASSETS_TIMESTAMP_URL": url}
+    with pytest.raises(SettingError, match="no root certificate"):
+        Settings.read(said, data=tmp_path)
+    settings = Settings.read(said | {"PARCEL_ASSETS_TIMESTAMP_ROOT": "/r.pem"}, data=tmp_path)
+    assert (settings.timestamp_url, settings.timestamp_root) == (url, Path("/r.pem"))
+    ports = open_ports(settings)
+    assert ports.timestamper is not None
+    assert not ports.timestamps_declined
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://tsa.example/tsr",  # anybody on the way could answer
+        "http://127.0.0.1.example/",
+        "http://localhost@tsa.example/",
+        "https://ada:secret@tsa.example/",
+        "ftp://tsa.example/",
+        "file:///etc/passwd",
+        "https://",
+        "https://tsa.example:port/",
+        "http://[::1",
+        "tsa.example",
+    ],
+)
+def test_no_other_address_is_asked_for_timestamps(tmp_path: Path, url: str) -> None:
+    said = {"PARCEL_ASSETS_TIMESTAMP_URL": url, "PARCEL_ASSETS_TIMESTAMP_ROOT": "/r.pem"}
+    with pytest.raises(SettingError, match="https://") as refused:
+        Settings.read(said, data=tmp_path)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("word", "declined"), [(None, False), ("", False), ("none", True)])
+def test_going_on_without_timestamps_is_a_word_of_its_own(
+    tmp_path: Path, word: str | None, declined: bool
+) -> None:
+    said = {} if word is None else {"PARCEL_ASSETS_TIMESTAMP_URL": word}
+    ports = open_ports(Settings.read(said, data=tmp_path))
+    assert (ports.timestamper, ports.timestamps_declined) == (None, declined)
+
+
 @pytest.mark.parametrize("engine", ["local", "ray", "ray:head-1.depot:6379", "ray:192.0.2.7:6379"])
 def test_an_engine_is_chosen_by_variable_or_argument_and_told_to_children(
     tmp_path: Path, engine: str

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.serialization import load_der_public_key, lo
 
 from parcel_assets.core.approval import key_bytes
 from parcel_assets.core.errors import SettingError
+from parcel_assets.core.private_key import require_private
 
 
 def signature_holds(public_key: str, data: bytes, signature: bytes) -> bool:
@@ -31,7 +32,11 @@ def signature_holds(public_key: str, data: bytes, signature: bytes) -> bool:
 
 
 def sign_with(private_key: Path, data: bytes) -> bytes:
-    """Return the signature of the bytes; raises SettingError for a file that holds no such key."""
+    """Return the signature of the bytes.
+
+    Raises SettingError for a file that holds no such key, or that others may read.
+    """
+    require_private(private_key.stat().st_mode, str(private_key))
     try:
         key = load_pem_private_key(private_key.read_bytes(), password=None)
     except (TypeError, ValueError, UnsupportedAlgorithm) as error:

@@ -14,7 +14,7 @@ import math
 import os
 import struct
 import sys
-import tempfile
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -208,9 +208,9 @@ def _write_whole(path: Path, pieces: list[bytes]) -> None:
     """Write beside the path, flush to the disk, then rename; on any failure leave nothing."""
     temporary: Path | None = None
     try:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        temporary = Path(name)
-        with os.fdopen(descriptor, "wb") as file:
+        # as the umask says: a key-holder of another user's reads it before the opening
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        with temporary.open("xb") as file:
             for piece in pieces:
                 file.write(piece)
             file.flush()

@@ -106,6 +106,8 @@ def _engine(url: str, *, creates: bool) -> sa.Engine:
     file = file_of(url)
     if file is not None and creates:
         file.parent.mkdir(parents=True, exist_ok=True)
+        if not file.exists():
+            file.touch()  # SQLite itself would let no group write, whatever the umask says
     if parsed.get_backend_name() == "sqlite":
         if file is not None and not creates:
             writable = os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)

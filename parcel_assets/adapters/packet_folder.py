@@ -27,6 +27,7 @@ from parcel_assets.adapters.packet_folder_read import (
     listed_faults,
     read_folder,
 )
+from parcel_assets.adapters.timestamp_rfc3161 import read_token, require_roots
 from parcel_assets.core.errors import PacketError
 from parcel_assets.core.packet import (
     KEY_FILE,
@@ -41,6 +42,8 @@ from parcel_assets.core.packet import (
 )
 from parcel_assets.core.packet_check import check_packet
 from parcel_assets.core.packet_decision import approval_faults
+from parcel_assets.core.packet_files import read_events
+from parcel_assets.core.timestamps import read_timestamps
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +57,21 @@ class FetchedPacket:
 
 
 def verify_packet(
-    folder: Path | str, expected_digest: str | None = None, public_key: bytes | None = None
+    folder: Path | str,
+    expected_digest: str | None = None,
+    public_key: bytes | None = None,
+    timestamp_roots: bytes | None = None,
 ) -> dict[str, Any]:
     """Return what is wrong with a packet folder; never raises for a bad one.
 
     `faults` (sentences that begin with the file), `fault_files`, `signature_ok`,
-    `signature_sentence`, `packet_digest`, `files`, `verdict` (None where unreadable). Without
-    `public_key` the packet's own key is used, which shows consistency and not origin.
+    `signature_sentence`, `timestamp_sentences`, `packet_digest`, `files`, `verdict` (None where
+    unreadable). Without `public_key` the packet's own key is used, which shows consistency and not
+    origin. With `timestamp_roots` (PEM) split and choice must be timestamped under one of them;
+    without, a token's signature is not checked. Raises SettingError for roots that hold none.
     """
+    if timestamp_roots is not None:
+        require_roots(timestamp_roots, "timestamp roots")
     root = Path(folder)
     files, faults = read_folder(root)
     sums = files.get(SUMS_FILE, b"")
@@ -72,14 +82,20 @@ def verify_packet(
         )
     faults += listed_faults(files)
     signature_ok, sentence = _signature(files, public_key)
+    stamped: list[str] = []
     if not faults:
         listed = {path: files[path] for path in files if path not in UNLISTED}
         faults += check_packet(listed) or approval_faults(listed, signature_holds)
+        if not faults:
+            faults, stamped = read_timestamps(
+                listed, read_events(listed), read_token, timestamp_roots
+            )
     return {
         "faults": [str(fault) for fault in faults],
         "fault_files": [fault.file for fault in faults],
         "signature_ok": signature_ok,
         "signature_sentence": sentence,
+        "timestamp_sentences": stamped,
         "packet_digest": digest,
         "files": len(files),
         "verdict": _verdict_word(files),

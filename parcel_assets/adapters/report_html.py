@@ -195,6 +195,8 @@ def _verify(packet: Packet) -> Markup:
         "With no tool of ours, in the packet's folder. The last line prints the fingerprint of the "
         "key; compare it with the one you were given on another way.",
         tag("pre", commands),
+        tag("p", "Its timestamps are checked with openssl too: ", tag("a", "README.md",
+            href="README.md"), " has the lines.") if "timestamps" in packet.verdict else None,
         tag("p", "With ours, also everything that must agree inside: ",
             tag("code", "parcel-assets packet verify FOLDER"), "."),
         tag("dl", [join(tag("dt", name), tag("dd", words)) for name, words in rows]),

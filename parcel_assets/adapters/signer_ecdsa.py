@@ -21,11 +21,11 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from parcel_assets.core.errors import SettingError
+from parcel_assets.core.private_key import require_private
 
 PRIVATE_KEY_FILE = "release_key.private.pem"
 PUBLIC_KEY_FILE = "release_key.pem"
 OWNER_ONLY = 0o600
-_OTHERS = 0o077
 
 
 class EcdsaSigner:
@@ -40,7 +40,9 @@ class EcdsaSigner:
         return self._key().sign(data, ec.ECDSA(hashes.SHA256()))
 
     def public_key(self) -> bytes:
-        """Return the public key in PEM."""
+        """Return the public key in PEM; who may not read the private one reads its file."""
+        if self._path.exists() and not os.access(self._path, os.R_OK):
+            return (self._folder / PUBLIC_KEY_FILE).read_bytes()
         return (
             self._key().public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         )
@@ -48,13 +50,7 @@ class EcdsaSigner:
     def _key(self) -> ec.EllipticCurvePrivateKey:
         if not self._path.exists():
             self._make()
-        mode = self._path.stat().st_mode
-        if mode & _OTHERS:
-            raise self._mistrust(
-                f"a key that others may read (mode {mode & 0o777:o})",
-                expected=f"mode {OWNER_ONLY:o}",
-                remedy="If nobody else can have read it, `chmod 600` it; else make a new key.",
-            )
+        require_private(self._path.stat().st_mode, str(self._path))
         try:
             key = load_pem_private_key(self._path.read_bytes(), password=None)
         except ValueError as error:

@@ -8,14 +8,10 @@ step; what it says, to `core.final`.
 import contextlib
 import fcntl
 import hmac
-import json
 import os
 import re
 import secrets
 import shutil
-import subprocess
-import sys
-import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,14 +32,14 @@ from parcel_assets.adapters.vault_age_files import (
     evaluator_digest,
     read_record,
 )
+from parcel_assets.adapters.vault_age_process import ask_vault
 from parcel_assets.core.codec import canonical_json, digest_bytes, digest_value, keyed_digest
 from parcel_assets.core.errors import HoldoutError, SettingError
 from parcel_assets.core.ports import Sealed
+from parcel_assets.core.private_key import require_private
 from parcel_assets.core.snapshot import Label, label_rows
 
 TRAINER = "parcel_assets.adapters.trainer_lightning:LightningTrainer"
-# all that the subprocess gets of this process's environment
-ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
 HOLD_KEY_HOLDER = "hold:key-holder"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -53,7 +49,8 @@ class AgeVault:
 
     `trainer` names the class, as `module:Class`, that scores photos in the subprocess. With a
     `recipient`, the public key of a key-holder elsewhere, no key pair is made here and labels are
-    sealed to that key; to look, the key-holder hands in the path of the private one as `key`.
+    sealed to that key; to look, the key-holder hands in the path of the private one as `key`, and
+    says with `key_is_shared` where others could read it: such a key is refused otherwise.
     """
 
     def __init__(
@@ -65,6 +62,7 @@ class AgeVault:
         trainer: str = TRAINER,
         recipient: str | None = None,
         key: Path | None = None,
+        key_is_shared: bool = False,
     ) -> None:
         self._folder = folder
         self._keys = key_folder
@@ -72,6 +70,7 @@ class AgeVault:
         self._trainer = trainer
         self._recipient = recipient
         self._key = key
+        self._key_is_shared = key_is_shared
 
     @property
     def evaluator_digest(self) -> str:
@@ -158,37 +157,21 @@ class AgeVault:
 
     def _ask(self, holdout_digest: str, order: Mapping[str, Any]) -> dict[str, Any]:
         """Return what the vault's own process answers; raises HoldoutError with its reason."""
+        self._require_private_key()
         order = {
             **order,
             "folder": str(self._place(holdout_digest)),
             "key": str(self._key or self._keys / PRIVATE_KEY_FILE),
+            "key_is_shared": self._key_is_shared,
             "store": str(self._store_root),
         }
-        with tempfile.TemporaryDirectory(prefix="parcel-assets-vault-") as private:
-            path = Path(private) / "request.json"
-            path.write_bytes(canonical_json(order))
-            ended = subprocess.run(  # noqa: S603 - our own module, no shell
-                [sys.executable, "-P", "-m", "parcel_assets.vault", str(path)],
-                capture_output=True,
-                check=False,
-                env=_environment(),
-            )
-        answer = _answer(ended.stdout)
-        if "error" in answer:
-            facts = {key: answer[key] for key in ("expected", "where", "remedy")}
-            raise HoldoutError(str(answer["found"]), **facts)
-        if ended.returncode or not answer:
-            last = ended.stderr.decode(errors="replace").strip().splitlines()[-1:]
-            raise HoldoutError(
-                f"vault process ended with {ended.returncode} ({' '.join(last) or 'no word'})",
-                expected="a result",
-                where=f"vault, holdout {holdout_digest[:8]}",
-                remedy="Materialize final_evaluation again: the same opening is resumed.",
-            )
-        return answer
+        return ask_vault(order, f"vault, holdout {holdout_digest[:8]}")
 
     def require_key(self) -> None:
-        """Raise HoldoutError, a hold, where the key is with a key-holder who has to hand it in."""
+        """Raise HoldoutError, a hold, where the key is with a key-holder who has to hand it in.
+
+        Raises SettingError where others than its owner may read the one that is here.
+        """
         if self._recipient is not None and self._key is None:
             raise HoldoutError(
                 "labels sealed to a key-holder, whose key is not here",
@@ -198,6 +181,23 @@ class AgeVault:
                 "as a user of their own. Nothing was opened.",
                 hold=HOLD_KEY_HOLDER,
             )
+        self._require_private_key()
+
+    def _require_private_key(self) -> None:
+        path = self._key or self._keys / PRIVATE_KEY_FILE
+        if not os.access(path, os.R_OK):
+            if self._key is None:  # made on first use; the vault's process tells of a lost one
+                return
+            raise HoldoutError(
+                "no label key that this user may read",
+                expected="the key-holder's private key, and the key-holder at work",
+                where=str(path),
+                remedy="The key-holder runs this command, as a user of their own. The labels stay "
+                "sealed.",
+            )
+        if not self._key_is_shared:
+            otherwise = "Else say so with --key-is-shared: the packet then claims L1 and why."
+            require_private(path.stat().st_mode, str(path), otherwise if self._key else "")
 
     def _seal_new(
         self, target: Path, holdout_digest: str, rows: list[list[Any]], facts: Mapping[str, str]
@@ -300,21 +300,6 @@ def _recipient(public_key: str) -> Any:
             where="PARCEL_ASSETS_HOLDOUT_RECIPIENT",
             remedy="Ask the key-holder for the public key that `age-keygen` printed.",
         ) from error
-
-
-def _environment() -> dict[str, str]:
-    kept = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-    return kept | {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
-
-
-def _answer(output: bytes) -> dict[str, Any]:
-    """Return the last line that the subprocess printed, where it is an answer."""
-    lines = output.splitlines()
-    try:
-        answer = json.loads(lines[-1]) if lines else {}
-    except ValueError:
-        return {}
-    return answer if isinstance(answer, dict) else {}
 
 
 def _opened(receipt: Mapping[str, Any], holdout_digest: str) -> HoldoutError:

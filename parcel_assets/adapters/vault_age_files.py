@@ -34,6 +34,7 @@ EVALUATOR_FILES = (
     "vault.py",
     "core/final.py",
     "core/holdout.py",
+    "core/private_key.py",
     "core/slice_report.py",
     "core/slice_plan.py",
     "core/slice_family.py",

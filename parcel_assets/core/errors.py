@@ -157,6 +157,10 @@ class HoldoutError(ParcelAssetsError):
     """The vault stays shut (H5, H6, H7)."""
 
 
+class TimestampError(ParcelAssetsError):
+    """A timestamp authority gave no token that holds; nothing was recorded."""
+
+
 class PacketError(ParcelAssetsError):
     """The packet does not verify; `facts["file"]` names the first bad file."""
 

@@ -138,6 +138,7 @@ class FinalBody(Record):
     outcome: Literal["PASS", "FAIL", "INSUFFICIENT"]
     sentence: str
     evidence_level: Literal["L1", "L2", "L3"]
+    evidence_level_reason: str | None = None  # who could use the key; none before release 0.2
     reused_shipments: int  # opened before by an earlier search, which the plan must allow
     reused_times: int = 0  # how many earlier searches looked at some of them
 

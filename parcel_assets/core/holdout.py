@@ -6,9 +6,11 @@ are left to the ledger and the vault; how a holdout is shared out over searches,
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from parcel_assets.core.codec import digest_value
+from parcel_assets.core.private_key import OTHERS
 
 
 def holdout_keys(archive: str, rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -57,14 +59,39 @@ def spent_words(spent: Mapping[str, str], shown: int = 5) -> str:
     return f"{len(spent)} shipments ({names}), opened by {', '.join(sorted(set(spent.values())))}"
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The evidence level that a look may claim, and in words why it is that one."""
+
+    level: Literal["L1", "L3"]
+    reason: str
+
+
 def claimable_level(
-    *, to_key_holder: bool, key_mode: int, key_owner: int, search_owners: Iterable[int]
-) -> Literal["L1", "L3"]:
-    """Return the evidence level that a look may claim, from who owns which file.
+    *,
+    to_key_holder: bool,
+    key_mode: int,
+    key_owner: int,
+    search_owners: Iterable[int],
+    key_is_shared: bool = False,
+) -> Claim:
+    """Return what a look may claim, from who owns which file.
 
     L3 needs labels sealed to a key from elsewhere, and a key file that only its owner can read, who
     is none of the users that sealed and searched; an administrator (user 0) can read every file.
+    `key_is_shared`: the key-holder's own word that others could read it.
     """
     users = set(search_owners)
-    private = key_mode & 0o077 == 0 and key_owner not in users and 0 not in users
-    return "L3" if to_key_holder and private else "L1"
+    faults = {
+        "the label key was made where the search ran": not to_key_holder,
+        "its key-holder says that others could read the label key": key_is_shared,
+        f"others than its owner can read the label key (mode {key_mode & 0o777:o})": bool(
+            key_mode & OTHERS
+        ),
+        "the label key belongs to a user who sealed or searched": key_owner in users,
+        "an administrator searched, who can read every file": 0 in users,
+    }
+    fault = next((words for words, found in faults.items() if found), None)
+    if fault is not None:
+        return Claim("L1", f"not L3, since {fault}")
+    return Claim("L3", "only its key-holder, who neither sealed nor searched, can read the key")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from parcel_assets.core.codec import digest_value
+from parcel_assets.core.codec import canonical_json, digest_value
 from parcel_assets.core.errors import LedgerError
 
 GENESIS = "0" * 64
@@ -42,6 +42,7 @@ class Kind(StrEnum):
     HOLDOUT_SEALED = "holdout_sealed"  # holdout_digest, commitment, ciphertext_digest
     HOLDOUT_OPENED = "holdout_opened"  # holdout_digest, model_digest, evaluator_digest, threshold
     HOLDOUT_EVALUATED = "holdout_evaluated"  # predictions_digest, result (document)
+    TIMESTAMP_RECORDED = "timestamp_recorded"  # over the event before: core.timestamps.Timestamp
     HOLDOUT_RELEASED = "holdout_released"  # reason, photos, commitment: labels went to an auditor
     PACKET_PUBLISHED = "packet_published"  # packet_digest
     MODEL_REGISTERED = "model_registered"  # packet_digest, entry
@@ -112,6 +113,20 @@ def event_digest(
 ) -> str:
     """Return the digest that chains an event to the one before it."""
     return digest_value([revision, sequence, at_seconds, str(kind), dict(body), previous])
+
+
+def event_bytes(event: Event) -> bytes:
+    """Return the bytes whose SHA-256 is the event's digest: what can be signed and checked."""
+    return canonical_json(
+        [
+            event.revision,
+            event.sequence,
+            event.at_seconds,
+            str(event.kind),
+            dict(event.body),
+            event.previous,
+        ]
+    )
 
 
 def chain_event(

@@ -52,7 +52,8 @@ USABLE = frozenset({RELEASED, RELEASED_WITH_WAIVER})
 PURPOSES = ("search", "rerun", "reference", "final")
 LEVELS = {
     "L1": "a consistent record of one opening",
-    "L2": "a record of one opening whose order and content an outside clock fixed",
+    "L2": "a consistent record of one opening, whose split and choice were fixed by the times that "
+    "a timestamp authority signed",
     "L3": "a record of one opening with a key that the search could not use",
 }
 

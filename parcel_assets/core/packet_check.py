@@ -60,6 +60,7 @@ from parcel_assets.core.plan_reader import plan_from_fields
 from parcel_assets.core.search import fold_search
 from parcel_assets.core.stage import Stage
 from parcel_assets.core.table import pack_scores, table_digest, table_rows
+from parcel_assets.core.timestamps import level_of, token_digests
 from parcel_assets.core.trial import TrialRow
 
 REQUIRED = (
@@ -264,6 +265,29 @@ def _scores(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
             yield Fault(SCORES_FILE, f"holds a `{name}` that the evidence does not name")
 
 
+def _timestamps(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
+    named = token_digests(events)
+    for path, digest in named.items():
+        if path not in files:
+            yield Fault(path, "is absent")
+        elif digest_bytes(files[path]) != digest:
+            yield Fault(path, "is not the token that the ledger names")
+    for path in files:
+        if path.endswith(".tsr") and path not in named:
+            yield Fault(path, "is a token that no event which counts names")
+
+
+def _level(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
+    final, evaluated = body_of(files, Stage.FINAL), last_of(events, Kind.HOLDOUT_EVALUATED)
+    custody = "L1" if evaluated is None else str(evaluated.body.get("evidence_level", "L1"))
+    expected = level_of(custody, events)
+    if final["evidence_level"] != expected:
+        yield Fault(
+            evidence_file(Stage.FINAL),
+            f"claims level {final['evidence_level']}; key and timestamps allow {expected}",
+        )
+
+
 def _verdict(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
     found = read_json(files, VERDICT_FILE)
     expected = closed_verdict(files) if is_closed(files) else verdict_document(files)
@@ -282,6 +306,8 @@ CHECKS: tuple[Check, ...] = (
     _derived,
     _data,
     _scores,
+    _timestamps,
+    _level,
     _verdict,
 )
 
@@ -293,5 +319,6 @@ CLOSED_CHECKS: tuple[Check, ...] = (
     _derived,
     _data,
     _scores,
+    _timestamps,
     _verdict,
 )

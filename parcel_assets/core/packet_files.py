@@ -45,6 +45,7 @@ from parcel_assets.core.packet_rows import (
 from parcel_assets.core.packet_text import csv_table
 from parcel_assets.core.selection import closing_event, day_of
 from parcel_assets.core.stage import Stage
+from parcel_assets.core.timestamps import stamped_bytes
 
 HOLDOUT_FILE = "data/holdout.json"
 SELECTION_FILE = "selection/selection.json"
@@ -162,6 +163,7 @@ def _from_ledger(events: Sequence[Event]) -> dict[str, bytes]:
         JUDGEMENTS_FILE: json_lines(judgement_rows(events)),
         CURVES_FILE: csv_table(CURVE_COLUMNS, curve_rows(events)),
     }
+    found |= stamped_bytes(events)
     decision = last_of(events, Kind.DECISION_RECORDED)
     if decision is not None:
         found[DECISION_FILE] = pretty_json(dict(decision.body))

@@ -15,7 +15,6 @@ from parcel_assets.core.packet import (
     FORMAT,
     HEAD_FILE,
     KEY_FILE,
-    LEVELS,
     LINEAGE_FILE,
     MODEL_FILE,
     PLAN_FILE,
@@ -33,7 +32,9 @@ from parcel_assets.core.packet import (
     read_rows,
     verdict_word,
 )
+from parcel_assets.core.packet_files import read_events
 from parcel_assets.core.stage import Stage
+from parcel_assets.core.timestamps import counting_timestamps, level_words, told_timestamps
 from parcel_assets.core.trial import AttemptState, TrialState
 
 Fact = dict[str, Any]  # value, source and, where the value is computed, rule, field, where
@@ -247,15 +248,18 @@ def verdict_document(files: Files) -> dict[str, Any]:
         and (decision["outcome"], decision["slice_evidence"]) == ("accept", seen),
     )
     head = read_json(files, HEAD_FILE)
-    level = str(final["evidence_level"])
+    events = read_events(files)
+    stamped = counting_timestamps(events)
     return {
         "format": FORMAT,
         "revision": head["revision"],
         "verdict": word,
         "sentence": VERDICT_SENTENCES[word],
         "usable": word in USABLE,
-        "evidence_level": level,
-        "evidence_level_means": LEVELS.get(level, "unknown"),
+        "evidence_level": str(final["evidence_level"]),
+        "evidence_level_means": level_words(final, events),
+        # a packet without timestamps has no word of them
+        **({"timestamps": told_timestamps(events)} if stamped else {}),
         "plan_digest": read_json(files, evidence_file(Stage.FINAL))["plan_digest"],
         "model_digest": digest_bytes(files[MODEL_FILE]),
         "threshold": repr(float(final["threshold"])),

@@ -1,4 +1,4 @@
-"""The words of a packet: how to verify it, the model card, the data description, plain tables.
+"""The words of a packet: the model card, the data description, plain tables.
 
 Every number in here is read from the packet's other files; choosing files is left to `packet`.
 """
@@ -10,14 +10,8 @@ from typing import Any
 
 from parcel_assets.core.approval import who_words
 from parcel_assets.core.packet import (
-    KEY_FILE,
-    MODEL_FILE,
-    SIGNATURE_FILE,
-    SUMS_FILE,
-    VERDICT_FILE,
     Files,
     body_of,
-    key_fingerprint,
     read_json,
 )
 from parcel_assets.core.snapshot import SnapshotBody
@@ -47,53 +41,6 @@ def _cell(value: Any) -> str:
     words = str(value)
     looks_like_formula = isinstance(value, str) and words.startswith(FORMULA_STARTS)
     return f"'{words}" if looks_like_formula else words
-
-
-def readme(revision: str, key: bytes, *, is_closed: bool = False) -> bytes:
-    """Return README.md: how to verify the packet with sha256sum and openssl and nothing of ours."""
-    title, holding = (
-        "Release packet",
-        "what was searched, what was found, who decided, and the model",
-    )
-    only_once = (
-        "the verdict, that the\nholdout was opened exactly once, after the selection, for exactly "
-        f"this `{MODEL_FILE}`."
-    )
-    if is_closed:
-        title, holding = "Record", "what was searched, what was found, and who closed it; no model"
-        only_once = "the verdict, that the\nsearch was closed and the holdout never opened."
-    return f"""\
-# {title} of search revision `{revision}`
-
-Plain files: {holding}. Open `report.html` in a
-browser; `{VERDICT_FILE}` says the same to a program. Every number on its first page names the file
-and the place it was read from.
-
-## Verify it without any tool of ours
-
-In this folder, with `sha256sum` and `openssl`:
-
-```bash
-# 1. is the list signed by the release key?
-openssl dgst -sha256 -verify {KEY_FILE} -signature {SIGNATURE_FILE} {SUMS_FILE}
-# 2. does every file have its digest?
-sha256sum --check --strict --quiet {SUMS_FILE} && echo "every listed file is as signed"
-# 3. is nothing here that the list does not name? (prints nothing)
-find . ! -type d | sed 's|^\\./||' | grep -vxF -e {SUMS_FILE} -e {SIGNATURE_FILE} \\
-  | grep -vxFf <(cut -c67- {SUMS_FILE})
-# 4. whose key is it? compare with the fingerprint you were given on another way
-openssl pkey -pubin -in {KEY_FILE} -outform DER | sha256sum
-```
-
-The fingerprint should be `{key_fingerprint(key)}`.
-A key inside the packet proves only that list and key belong together; who owns the key you must
-learn elsewhere.
-
-## What else can be checked
-
-`parcel-assets packet verify FOLDER` does the above and also recomputes, from `ledger.jsonl`: the
-chain of events, the digests of `evidence/*.json`, all trials and attempts, {only_once}
-""".encode()
 
 
 def model_card(files: Files, verdict: Mapping[str, Any], purpose: str) -> bytes:
@@ -199,6 +146,7 @@ def _card_rows(files: Files, page: Mapping[str, Any]) -> list[str]:
     """Return the card's table: costs with a decimal only where the winner's misses carry one."""
     winner, missed = page["winner"], body_of(files, Stage.RERUN)["validation"]["missed"]
     corrected = dict(winner["corrected_cost"])
+    corrected["source"] += "/mean"
     corrected["value"] = (corrected["value"] or {}).get("mean")
     rows = [
         ("trials planned", page["counts"]["budget_trials"]),

@@ -17,6 +17,7 @@ from parcel_assets.core.ledger_audit import LedgerRecord
 from parcel_assets.core.plan import Plan, PreprocessPlan, SnapshotPlan, TrainingPlan
 from parcel_assets.core.snapshot import BadRow, Label, Photo
 from parcel_assets.core.space import Scalar
+from parcel_assets.core.timestamps import Timestamper
 
 Pixels = npt.NDArray[np.uint8]
 Scores = npt.NDArray[np.float32]
@@ -399,8 +400,8 @@ class Vault(Protocol):
         """Decrypt, check the commitment, score and judge in a subprocess of its own.
 
         `request` is a core.final.FinalRequest document, for which a receipt was left. Returns
-        `predictions_digest`, `outcome`, `sentence`, `result` and `evidence_level` (L1 or L3: what
-        may be claimed of who could read the key); raises HoldoutError with its reason.
+        `predictions_digest`, `outcome`, `sentence`, `result`, `evidence_level` (L1 or L3: what may
+        be claimed of who could read the key) and `evidence_level_reason`; raises HoldoutError.
         """
         ...
 
@@ -485,3 +486,5 @@ class Ports:
     notify: Callable[[str, Mapping[str, Any]], None] = lambda _kind, _facts: None
     # public key as a plan lists it, signed bytes, signature -> whether it holds; usually none does
     signature_holds: SignatureHolds = lambda _key, _data, _signature: False
+    timestamper: Timestamper | None = None  # None: no authority is set
+    timestamps_declined: bool = False  # the operator goes on without one after a stamped split

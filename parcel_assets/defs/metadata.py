@@ -289,6 +289,7 @@ def _final(evidence: Evidence, _ports: Ports) -> Metadata:
         "disposition": body.disposition,
         "threshold": readable(body.threshold),
         "evidence_level": body.evidence_level,
+        "evidence_level_reason": body.evidence_level_reason or "not measured",
         "reused_shipments": body.reused_shipments,
         "reused_times": body.reused_times,
         "model": body.model,

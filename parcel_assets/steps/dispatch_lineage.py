@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from parcel_assets.core.attempts import AttemptRecord
+from parcel_assets.core.errors import StorageError
 from parcel_assets.core.lineage import FoundFile, PrefixContent, read_found_file
 from parcel_assets.core.lineage_clash import Clash, chain_clash, prefix_clash
 from parcel_assets.core.ports import Store
@@ -79,11 +80,24 @@ class PrefixReader:
             found = read_found_file(path.read_bytes())
         except FileNotFoundError:
             return None
-        except PermissionError:
+        except PermissionError as error:
+            if path.lstat().st_uid != os.geteuid():
+                raise _of_another_user(path) from error
             return FoundFile("", link_to="a file that may not be read")
         if seen.changed < (time.time() - SETTLED_SECONDS) * 1e9:
             self._known[path] = (seen, found)
         return found
+
+
+def _of_another_user(path: Path) -> StorageError:
+    """Return the refusal of what only another user can judge: no attempt is in doubt for it."""
+    return StorageError(
+        "another user's file that this user may not read",
+        expected="files that whoever searches and whoever opens can both read",
+        where=str(path),
+        remedy="Let its owner `chmod -R g+rX` the store and both work with umask 007, or run "
+        "this as its owner. Nothing was quarantined.",
+    )
 
 
 def clashes_of(state: SearchState, reader: PrefixReader, records: Iterable[AttemptRecord]) -> Clash:

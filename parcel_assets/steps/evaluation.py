@@ -21,15 +21,18 @@ from parcel_assets.core.selection import (
     require_open_revision,
 )
 from parcel_assets.core.stage import Evidence, Stage
+from parcel_assets.core.timestamps import level_of
 from parcel_assets.steps.admission import StageSession, open_stage
 from parcel_assets.steps.dispatch_repair import require_lineages
+from parcel_assets.steps.timestamps import stamp_choice
 
 
 def evaluate_final(revision: str, ports: Ports) -> Evidence:
     """Record the final result, opening the holdout only if this revision has never opened it.
 
     Raises AdmissionError where a gate before it does not pass, one whose acceptance has expired
-    among them, HoldoutError where the holdout was opened for anything else.
+    among them, HoldoutError where the holdout was opened for anything else, TimestampError where a
+    timestamp that is due cannot be had: nothing is opened then.
     """
     events = ports.ledger.events(revision)
     require_open_revision(events, Stage.FINAL, revision)
@@ -46,6 +49,7 @@ def evaluate_final(revision: str, ports: Ports) -> Evidence:
             if opened is None:
                 require_lineages(session)
                 ports.vault.require_key()
+                stamp_choice(session.lease, ports)
                 opened = _open(session, request)
             else:
                 require_same_request(opened.body, request, f"final evaluation of {revision}")
@@ -147,6 +151,7 @@ def _look(session: StageSession, request: FinalRequest) -> Event:
 
 def _final_body(chain: Chain, ports: Ports, opened: Event, evaluated: Event) -> FinalBody:
     reused = opened.body.get("reused", {})
+    custody = str(evaluated.body.get("evidence_level", "L1"))
     return FinalBody(
         disposition=chain.disposition(),
         holdout_digest=opened.body["holdout_digest"],
@@ -158,7 +163,8 @@ def _final_body(chain: Chain, ports: Ports, opened: Event, evaluated: Event) -> 
         result=dict(evaluated.body["result"]),
         outcome=evaluated.body["outcome"],
         sentence=evaluated.body["sentence"],
-        evidence_level=evaluated.body.get("evidence_level", "L1"),
+        evidence_level=level_of(custody, ports.ledger.events(chain.revision)),
+        evidence_level_reason=evaluated.body.get("evidence_level_reason"),
         reused_shipments=reused.get("shipments", 0),
         reused_times=len(reused.get("by", ())),
     )

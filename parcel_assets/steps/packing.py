@@ -40,9 +40,11 @@ from parcel_assets.core.packet_files import (
     json_lines,
     ledger_lines,
     pictures_of,
+    read_events,
 )
 from parcel_assets.core.packet_page import verdict_document
-from parcel_assets.core.packet_text import croissant, csv_table, model_card, readme
+from parcel_assets.core.packet_readme import readme
+from parcel_assets.core.packet_text import croissant, csv_table, model_card
 from parcel_assets.core.ports import Scores
 from parcel_assets.core.search import fold_search
 from parcel_assets.core.serving import serving_estimate
@@ -50,6 +52,7 @@ from parcel_assets.core.stage import Stage
 from parcel_assets.core.statistics import Costs
 from parcel_assets.core.table import table_rows, unpack_scores
 from parcel_assets.core.thresholds import cost_curve
+from parcel_assets.core.timestamps import token_digests
 from parcel_assets.steps.admission import StageSession
 
 GOLDEN_PHOTOS = 64
@@ -118,7 +121,9 @@ def _signed(session: StageSession, files: Contents) -> Contents:
             remedy="Open the ports with `wiring.open_ports`.",
         )
     is_closed = MODEL_FILE not in files
-    files["README.md"] = readme(session.chain.revision, files[KEY_FILE], is_closed=is_closed)
+    files["README.md"] = readme(
+        session.chain.revision, files[KEY_FILE], read_events(files), is_closed=is_closed
+    )
     files[REPORT_FILE] = ports.render_report(files)
     files[SUMS_FILE] = digest_list(files)
     files[SIGNATURE_FILE] = ports.signer.sign(files[SUMS_FILE])
@@ -126,12 +131,14 @@ def _signed(session: StageSession, files: Contents) -> Contents:
 
 
 def _records(session: StageSession, stages: Sequence[Stage]) -> Contents:
-    """Return plan, ledger, key, receipts, and the stages' evidence with its pictures."""
+    """Return plan, ledger, key, receipts, tokens, and the stages' evidence with its pictures."""
     chain, store = session.chain, session.ports.store
     files = {evidence_file(one): store.get(chain.digests[one]) for one in stages}
+    events = session.ports.ledger.events(chain.revision)
+    files |= {path: store.get(digest) for path, digest in token_digests(events).items()}
     files |= {
         PLAN_FILE: pretty_json(chain.plan.document()),
-        LEDGER_FILE: ledger_lines(session.ports.ledger.events(chain.revision)),
+        LEDGER_FILE: ledger_lines(events),
         KEY_FILE: session.ports.signer.public_key(),
         RECEIPTS_FILE: pretty_json(chain.observed.get("receipts", [])),
     }

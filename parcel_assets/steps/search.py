@@ -34,6 +34,7 @@ from parcel_assets.steps.dispatch_loop import Dispatcher
 from parcel_assets.steps.dispatch_repair import Repair, needs_repair, replay_entries
 from parcel_assets.steps.dispatch_settle import settle_leftovers
 from parcel_assets.steps.dispatch_work import Task
+from parcel_assets.steps.timestamps import stamp_split
 
 PROGRESS_SECONDS = 0.5
 END_OF_SEARCH = "the end of the search"
@@ -102,10 +103,11 @@ def close_search(revision: str, ports: Ports, *, reason: str) -> None:
 
 
 def _freeze_identity(desk: Desk) -> None:
-    """Freeze the workers' identity before the first dispatch; refuse another split or snapshot."""
+    """Freeze the workers' identity, once the split is stamped; refuse another split or snapshot."""
     measured = desk.measure_identity()
     frozen = desk.state.identity
     if frozen is None:
+        stamp_split(desk.lease, desk.ports)
         entry = {
             "identity": measured,
             "reserved_after_seconds": desk.plan.after_search_seconds,

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import pickle
 import resource
 import signal
@@ -250,3 +251,12 @@ def test_the_plugin_writes_and_reads_this_format_only(tmp_path: Path) -> None:
     plugin.remove_checkpoint(file)
     plugin.remove_checkpoint(file)
     assert not file.exists()
+
+
+def test_whom_the_umask_lets_may_read_a_checkpoint(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_tensors(tmp_path / "checkpoint", {"w": torch.zeros(2)}, {})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "checkpoint").stat().st_mode & 0o777 == 0o640

@@ -250,3 +250,12 @@ def test_a_torn_append_leaves_nothing(tmp_path: Path) -> None:
     ledger.append(lease, [(Kind.BATCH_OPENED, {"batch": 1})])
     verify_chain(ledger.events("spring"))
     ledger.close()
+
+
+def test_a_new_database_file_may_be_written_by_whom_the_umask_lets(tmp_path: Path) -> None:
+    before = os.umask(0o007)
+    try:
+        SqlLedger(f"sqlite:///{tmp_path / 'shared.sqlite'}").close()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "shared.sqlite").stat().st_mode & 0o777 == 0o660

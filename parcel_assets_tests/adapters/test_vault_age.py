@@ -15,7 +15,7 @@ from parcel_assets.adapters import vault_age_files
 from parcel_assets.adapters.store_files import FileStore
 from parcel_assets.adapters.vault_age import AgeVault
 from parcel_assets.core.codec import canonical_json
-from parcel_assets.core.errors import HoldoutError
+from parcel_assets.core.errors import HoldoutError, SettingError
 from parcel_assets.core.final import FinalRequest
 from parcel_assets.core.holdout import holdout_digest, holdout_keys
 from parcel_assets.core.snapshot import Label
@@ -294,6 +294,9 @@ class TestEvaluate:
         with pytest.raises(HoldoutError, match="no usable label key"):
             opened.look()
         key.write_text(right)
+        with pytest.raises(SettingError, match="others may read"):
+            opened.look()
+        key.chmod(0o600)
         assert opened.look()["decryptions"] == 1
 
     def test_a_vault_process_that_dies_before_decrypting_is_resumed(self, tmp_path: Path) -> None:

@@ -184,18 +184,19 @@ class TestNames:
         assert words == "7 shipments (a, b, c, d, e, …), opened by spring"
 
     @pytest.mark.parametrize(
-        ("changes", "level"),
+        ("changes", "level", "reason"),
         [
-            ({}, "L3"),
-            ({"to_key_holder": False}, "L1"),
-            ({"key_mode": 0o640}, "L1"),
-            ({"key_owner": 1000}, "L1"),
-            ({"search_owners": {0}}, "L1"),
-            ({"search_owners": {1000, 1002}}, "L1"),
+            ({}, "L3", "neither sealed nor searched"),
+            ({"to_key_holder": False}, "L1", "made where the search ran"),
+            ({"key_mode": 0o640}, "L1", "others than its owner can read the label key (mode 640)"),
+            ({"key_owner": 1000}, "L1", "belongs to a user who sealed or searched"),
+            ({"search_owners": {0}}, "L1", "an administrator searched"),
+            ({"search_owners": {1000, 1002}}, "L1", "belongs to a user who sealed or searched"),
+            ({"key_is_shared": True}, "L1", "says that others could read"),
         ],
     )
     def test_l3_is_claimed_only_where_the_search_could_not_read_the_key(
-        self, changes: dict[str, object], level: str
+        self, changes: dict[str, object], level: str, reason: str
     ) -> None:
         usual: dict[str, object] = {
             "to_key_holder": True,
@@ -203,7 +204,9 @@ class TestNames:
             "key_owner": 1002,
             "search_owners": {1000, 1001},
         }
-        assert claimable_level(**usual | changes) == level  # type: ignore[arg-type]
+        claim = claimable_level(**usual | changes)  # type: ignore[arg-type]
+        assert claim.level == level
+        assert reason in claim.reason
 
 
 class TestPlan:

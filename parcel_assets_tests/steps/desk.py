@@ -36,6 +36,7 @@ from parcel_assets.core.stage import Evidence, Record, Stage
 from parcel_assets.core.statistics import Costs, estimate_cost
 from parcel_assets.core.table import pack_scores
 from parcel_assets.core.thresholds import choose_threshold, review_decisions
+from parcel_assets.core.timestamps import Timestamper
 from parcel_assets.core.trial import (
     AttemptEnded,
     AttemptStarted,
@@ -50,6 +51,7 @@ from parcel_assets.core.trial import (
 from parcel_assets.steps.admission import leased
 from parcel_assets.steps.dispatch import TaskResult
 from parcel_assets.steps.dispatch_work import Task
+from parcel_assets.steps.timestamps import stamp_split
 from parcel_assets_tests.core.plans import plan as small_plan
 from parcel_assets_tests.fakes import FakeLedger
 from parcel_assets_tests.steps.place_trainer import model_bytes, place_scores
@@ -242,11 +244,15 @@ def make_desk(
     corner_share: float = 0.4,
     further_shipment: bool = False,
     until: Stage = Stage.SEARCH,
+    timestamper: Timestamper | None = None,
 ) -> Desk:
     """Return a revision whose search has ended; `weak_corners` are trials that miss some damage."""
     plan = plan or desk_plan()
     store = FileStore(folder / "store")
-    ports = final_ports(folder, ledger or FakeLedger(), vault or FakeVault(store))
+    ports = replace(
+        final_ports(folder, ledger or FakeLedger(), vault or FakeVault(store)),
+        timestamper=timestamper,
+    )
     drawn = {
         "train": draw_part("t", 12, 1, weak_corners, corner_share),
         "validation": draw_part("v", 500, 2, weak_corners, corner_share),
@@ -266,6 +272,7 @@ def make_desk(
         sheet = ports.store.put(b"PNG of drawn photos", ".png")
         desk.record(lease, Stage.SNAPSHOT, snapshot_body(drawn["train"][0], sheet))
         desk.record(lease, Stage.SPLIT, split_body(desk, lease, drawn))
+        stamp_split(lease, ports)
         entries = search_events(desk)
         claim_prefixes(ports.store, lease.revision, entries)
         ports.ledger.append(lease, entries)
