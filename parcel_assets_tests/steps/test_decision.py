@@ -50,7 +50,7 @@ def zone(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def report(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    monkeypatch.setattr(selection, "run_jobs", desk.run_jobs)
+    monkeypatch.setattr(selection, "run_tasks", desk.run_tasks)
     for step in (validate_table, rerun_selected, report_slices):
         step(REVISION, desk.ports)
     return desk
