@@ -166,8 +166,8 @@ class QualityDecision(dg.Config):
     )
     expires_on: str = Field(
         default="",
-        description="For accept only, and needed there: the last day on which it counts, such as "
-        "2030-12-31",
+        description="For accept only, and needed there: the last day (UTC) on which it counts, "
+        "such as 2030-12-31",
     )
     signature: str = Field(
         default="",
@@ -220,7 +220,6 @@ def quality_decision(
         "next_step": called.pasteable(recorded.next_step),
         "held_slices": " ".join(numbers["slices"]),
         **document,
-        **{name: value for name, value in numbers.items() if isinstance(value, float)},
     }
     record = {f"record/{name}": value for name, value in published.items()}
     return dg.MaterializeResult(

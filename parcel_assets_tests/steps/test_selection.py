@@ -16,7 +16,7 @@ from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.core.table import table_rows, unpack_scores
 from parcel_assets.steps import selection
 from parcel_assets.steps.decision import record_decision
-from parcel_assets.steps.dispatch import JobResult
+from parcel_assets.steps.dispatch import TaskResult
 from parcel_assets.steps.evaluation import evaluate_final
 from parcel_assets.steps.selection import report_slices, rerun_selected
 from parcel_assets.steps.table import validate_table
@@ -32,7 +32,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
 
 def seated(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
     """Let the desk stand in for the dispatcher, and freeze its table."""
-    monkeypatch.setattr(selection, "run_jobs", desk.run_jobs)
+    monkeypatch.setattr(selection, "run_tasks", desk.run_tasks)
     validate_table(desk.revision, desk.ports)
     return desk
 
@@ -65,13 +65,13 @@ class TestChoice:
     def test_a_crash_after_the_freeze_keeps_the_first_choice(
         self, desk: Desk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def die(*_jobs: Any, **_given: Any) -> None:
+        def die(*_tasks: Any, **_given: Any) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(selection, "run_jobs", die)
+        monkeypatch.setattr(selection, "run_tasks", die)
         with pytest.raises(KeyboardInterrupt):
             rerun_selected(REVISION, desk.ports)
-        monkeypatch.setattr(selection, "run_jobs", desk.run_jobs)
+        monkeypatch.setattr(selection, "run_tasks", desk.run_tasks)
         rerun_selected(REVISION, desk.ports)
         assert len(desk.events(Kind.SELECTION_FROZEN)) == 1
 
@@ -164,7 +164,7 @@ class TestReruns:
             previous=started.previous,
             digest=started.digest,
         )
-        result = JobResult(
+        result = TaskResult(
             subject="reference",
             attempt=started.body["attempt"],
             model="",
