@@ -108,10 +108,30 @@ def test_a_plan_s_gates_are_simulated_before_anything_is_pinned(data: Path, tmp_
     assert told["sizes"]["source"] == "900 shipments, as given"
     assert told["draws"] == 20
     assert told["remarks"]
+    assert {"slices", "pruning", "selection", "final", "assumed", "seed"} <= told.keys()
+    assert told["final"]["draws"] == 20
+    assert "share of searches" in words
+    assert "per 1,000 photos" in words  # every table says what it counts
     missing = tmp_path / "nowhere.toml"
     missing.write_text(re.sub(r'location = ".*?"', 'location = "gone"', path.read_text()))
     told = call_json("simulate-gates", str(missing), "--draws", "20")
     assert told["sizes"]["source"].startswith("the least that the plan's")
+    assert not list(data.rglob("*.db"))
+
+
+def test_a_simulation_that_is_stopped_ends_cleanly_and_claims_nothing(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "photos-a.toml"
+    call("plan", "new", str(draw_archive(tmp_path / "photos")), "--output", str(path))
+
+    def stopped(*_words: Any, **_more: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("parcel_assets.cli_simulate.simulate", stopped)
+    words = call("simulate-gates", str(path), "--draws", "20", code=130)
+    assert "Stopped. A simulation records nothing." in words
+    assert "goes on from here" not in words
     assert not list(data.rglob("*.db"))
 
 
