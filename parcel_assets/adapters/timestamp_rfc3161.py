@@ -67,7 +67,7 @@ class Rfc3161Timestamper:
         def read() -> None:
             try:
                 answer.set_result(self._post(query))
-            except BaseException as error:  # noqa: BLE001 - raised by whoever waits
+            except (OSError, http.client.HTTPException, ValueError) as error:
                 answer.set_exception(error)
 
         threading.Thread(target=read, name="timestamp", daemon=True).start()
@@ -78,7 +78,7 @@ class Rfc3161Timestamper:
                 raise self._refused(f"HTTP status {error.code}", "200 with a token") from error
         except TimeoutError as error:
             raise self._refused(f"no whole answer in {self._timeout_seconds:g} s") from error
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise self._refused(f"no answer ({reason})") from error
         if len(content) > ANSWER_BYTES_MAXIMUM:
