@@ -125,6 +125,9 @@ class TestMissSlice:
         assert result.difference == pytest.approx(2.5)
         assert result.upper == pytest.approx(100 * (0.025 + reach))
         assert result.lower == pytest.approx(100 * (0.025 - reach))
+        # one-sided, as the bounds are: below 5 % exactly where the lower bound is above zero
+        chance = stats.t.sf(0.025 / (math.sqrt(variance) / 120), 119)
+        assert result.harm_chance == pytest.approx(chance)
         assert result.outcome is Outcome.PASS
 
     def test_the_floor_comes_before_any_point_estimate(self) -> None:
