@@ -117,8 +117,8 @@ def load_plan(revision: str, ports: Ports) -> tuple[Plan, str]:
             f"no plan under search revision {revision!r}",
             expected="a registered plan",
             where="ledger",
-            remedy=f"Run `parcel-assets plan register {revision}`, or pick one of: "
-            f"{', '.join(ports.ledger.revisions()) or 'none yet'}.",
+            remedy=f"Pick one of: {', '.join(ports.ledger.revisions()) or 'none yet'}. Or register "
+            "it, naming its plan's file: `parcel-assets plan register PLAN`.",
         )
     plan = plan_from_fields(frozen.body["plan"], where=f"frozen plan of {revision}")
     return plan, str(frozen.body["plan_digest"])

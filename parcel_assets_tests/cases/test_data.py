@@ -264,7 +264,7 @@ def test_b59_a_worker_that_reads_a_holdout_photo_is_refused_at_the_door(
 
 def test_b59_the_holdout_is_scored_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     desk = make_desk(tmp_path)
-    monkeypatch.setattr(selection, "run_jobs", desk.run_jobs)
+    monkeypatch.setattr(selection, "run_tasks", desk.run_tasks)
     for step in (validate_table, rerun_selected, report_slices, evaluate_final):
         step(REVISION, desk.ports)
     vault = cast("Any", desk.ports.vault)

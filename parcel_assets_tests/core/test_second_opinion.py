@@ -14,7 +14,12 @@ from scipy import stats
 
 from parcel_assets.core.bootstrap import display_interval
 from parcel_assets.core.comparison import compare_paired_costs, compare_paired_miss_rates
-from parcel_assets.core.rates import effective_size, upper_rate_bound, wilson_interval
+from parcel_assets.core.rates import (
+    EffectiveSize,
+    effective_size,
+    upper_rate_bound,
+    wilson_interval,
+)
 from parcel_assets.core.slice_family import holm
 from parcel_assets.core.statistics import (
     Costs,
@@ -71,6 +76,14 @@ class TestOthers:
         wilson = stats.binomtest(hits, 60).proportion_ci(0.95, method="wilson")
         assert upper_rate_bound(plain) == pytest.approx(exact.high, rel=1e-9)
         assert wilson_interval(plain) == pytest.approx((wilson.low, wilson.high), abs=1e-12)
+
+    def test_few_shipments_widen_the_safety_bound_as_korn_and_graubard_say(self) -> None:
+        # 12 misses in 60 photos of 15 shipments; the design effect is given, so n is 60 / 1.5
+        size = EffectiveSize(0.2, 12, 60, 15, 1.5, 40.0)
+        shrunk = 40 * (stats.t.ppf(0.95, 59) / stats.t.ppf(0.95, 14)) ** 2
+        expected = stats.beta.ppf(0.95, 0.2 * shrunk + 1, shrunk - 0.2 * shrunk)
+        assert upper_rate_bound(size) == pytest.approx(expected, rel=1e-9)
+        assert upper_rate_bound(size) > stats.beta.ppf(0.95, 9, 32)
 
     def test_the_display_interval_is_scipy_s_bca(self) -> None:
         generator = np.random.default_rng(8)

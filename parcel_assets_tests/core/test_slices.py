@@ -173,6 +173,16 @@ class TestMissSlice:
         assert limited.outcome is Outcome.FAIL
         assert "Misses 100.0% of damage, more than the limit of 20.0%. Held." in limited.sentence
 
+    def test_without_a_reference_and_without_a_limit_nothing_passes(self) -> None:
+        perfect = np.ones(120, dtype=bool)
+        result = judge(rule(), perfect, None, np.arange(120))
+        assert result.outcome is Outcome.INSUFFICIENT
+        assert result.reasons == ("no reference, and no absolute limit in the plan",)
+        assert "there is no reference to compare with" in result.sentence
+        limited = judge(rule(absolute_miss_rate_limit=0.05), perfect, None, np.arange(120))
+        assert limited.outcome is Outcome.PASS
+        assert "Misses at most 2.5% of damage. Passed." in limited.sentence
+
     def test_an_absolute_limit_must_be_shown_not_just_met(self) -> None:
         six = misses(6, 120)
         result = judge(rule(absolute_miss_rate_limit=0.06), six, six, np.arange(120))
@@ -266,6 +276,7 @@ class TestCostSlice:
         candidate = reference | (np.arange(4000) % 4 == 1)
         result = self.cost(candidate, reference, damaged)
         assert (result.reference, result.candidate) == (250, 500)
+        assert (result.margin, result.fail_above) == (25, 12.5)  # of the reference, not of itself
         assert result.outcome is Outcome.FAIL
 
     def test_a_free_reference_cannot_be_matched_with_certainty(self) -> None:

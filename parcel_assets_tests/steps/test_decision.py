@@ -50,7 +50,7 @@ def zone(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def report(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    monkeypatch.setattr(selection, "run_jobs", desk.run_jobs)
+    monkeypatch.setattr(selection, "run_tasks", desk.run_tasks)
     for step in (validate_table, rerun_selected, report_slices):
         step(REVISION, desk.ports)
     return desk
@@ -153,7 +153,7 @@ class TestRefusals:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         desk = make_desk(tmp_path)
-        monkeypatch.setattr(selection, "run_jobs", desk.run_jobs)
+        monkeypatch.setattr(selection, "run_tasks", desk.run_tasks)
         validator: Any = desk.ports.validator
         validator.fails = True
         validate_table(REVISION, desk.ports)

@@ -31,7 +31,7 @@ def seat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Desk]
 
     def make(**changes: Any) -> Desk:
         desk = make_desk(tmp_path, **changes)
-        monkeypatch.setattr(selection, "run_jobs", desk.run_jobs)
+        monkeypatch.setattr(selection, "run_tasks", desk.run_tasks)
         for step in (validate_table, rerun_selected, report_slices):
             step(desk.revision, desk.ports)
         return desk
@@ -125,7 +125,7 @@ class TestAdmission:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: Stage
     ) -> None:
         desk = make_desk(tmp_path)
-        monkeypatch.setattr(selection, "run_jobs", desk.run_jobs)
+        monkeypatch.setattr(selection, "run_tasks", desk.run_tasks)
         validate_table(REVISION, desk.ports)
         if missing == Stage.SLICES:
             rerun_selected(REVISION, desk.ports)
@@ -224,7 +224,7 @@ class TestSecondLooks:
         for anchors in tmp_path.rglob("anchors"):  # somebody with the store as well
             shutil.rmtree(anchors)
         again = make_desk(tmp_path, ledger=empty, vault=desk.ports.vault)
-        monkeypatch.setattr(selection, "run_jobs", again.run_jobs)
+        monkeypatch.setattr(selection, "run_tasks", again.run_tasks)
         for step in (validate_table, rerun_selected, report_slices):
             step(REVISION, again.ports)
         with pytest.raises(HoldoutError) as refused:
