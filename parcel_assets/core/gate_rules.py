@@ -96,7 +96,10 @@ def no_duplicate_across(chain: Chain) -> GateVerdict:
     count, alike = chain.split.duplicate_pixels_across_parts, chain.split.near_copies_across_parts
     words = f"{count} photos have an identical twin in another part."
     if alike:
-        words += f" {alike} pairs look like copies across parts: reported, for a person to look at."
+        words += (
+            f" {alike} pairs look like copies across parts or tranches: reported, for a person to "
+            "look at."
+        )
     first = [one.document() for one in chain.split.near_copies[:20]]
     return GateVerdict(count == 0, words, {"near_copies": alike, "first": first})
 
