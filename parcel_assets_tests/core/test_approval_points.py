@@ -88,6 +88,11 @@ def test_a_mistyped_key_is_no_point() -> None:
     assert any(fault is not None and "mistyped" in fault for fault in faults)
 
 
+def test_a_point_has_one_spelling() -> None:
+    for y in range(19):  # all that fit into 255 bits once more, with the prime added
+        assert "is no point" in str(ed25519_fault(spelled(PRIME + y)))
+
+
 def test_keys_that_a_library_makes_are_taken() -> None:
     for _ in range(20):
         made = ed25519.Ed25519PrivateKey.generate().public_key()
