@@ -19,6 +19,7 @@ def print_bill(bill: Bill, settings: Settings) -> None:
         else f"the worst case stays below the cap of {bill.cap_hours:.2f}"
     )
     say(f"  {why}")
+    say("  one accelerator-hour is one worker slot for one hour, whether it has an accelerator")
     rows: list[tuple[str, str]] = [
         (
             "worst case",

@@ -11,7 +11,7 @@ from parcel_assets.cli_common import OPTIONS, JsonOption, print_json, say
 from parcel_assets.cli_run import tell_standing
 from parcel_assets.core.approval import who_words
 from parcel_assets.core.errors import ParcelAssetsError
-from parcel_assets.core.pending import Pending, pending_of
+from parcel_assets.core.pending import Pending
 from parcel_assets.core.ports import Ports
 from parcel_assets.core.standing import standing_of
 from parcel_assets.steps.admission import load_chain
@@ -52,7 +52,7 @@ def decide(
     role: Annotated[str, typer.Option(help="In which role, such as 'quality owner'.")] = "",
     reason: Annotated[str, typer.Option(help="Why; the packet prints it.")] = "",
     scope: Annotated[str, typer.Option(help="Where an acceptance holds.")] = "",
-    expires: Annotated[str, typer.Option(help="Last day of an acceptance, YYYY-MM-DD.")] = "",
+    expires: Annotated[str, typer.Option(help="Last day of an acceptance, YYYY-MM-DD (UTC).")] = "",
     slice_evidence: Annotated[
         str | None, typer.Option(help="Digest of the slice report seen; usually the current one.")
     ] = None,
@@ -134,11 +134,13 @@ def _record(
 
 def _tell_pending(ports: Ports, revision: str | None) -> None:
     """Print what waits, of one revision or of all; one that cannot be read hides no other."""
+    from parcel_assets.steps.decision_numbers import pending_decision
+
     waiting: list[Pending] = []
     unread: list[Mapping[str, Any]] = []
     for one in (revision,) if revision is not None else ports.ledger.revisions():
         try:
-            found = pending_of(load_chain(one, ports))
+            found = pending_decision(one, ports)
         except ParcelAssetsError as error:
             if revision is not None:
                 raise
@@ -152,9 +154,11 @@ def _tell_pending(ports: Ports, revision: str | None) -> None:
         say("Nothing waits for a decision.")
     for found in waiting:
         say(f"{found.revision}: {found.hold}, since {found.since}", style="bold yellow")
-        say(f"  candidate  {found.candidate}")
+        informed = " (slice-informed: in the place of a held one)" * found.is_slice_informed
+        say(f"  candidate  {found.candidate}{informed}")
         for words in (*found.slices, *found.notes):
             say(f"  - {words}")
+        say(f"  if accepted: {found.if_accepted}")
         say(f"  who may decide: {'; '.join(found.may_decide)}")
         for outcome, line in found.commands.items():
             say(f"  {outcome:<8} {line}")

@@ -38,6 +38,7 @@ class Show:
 
 FULL = Show("sample-undecided", SAMPLE_SEED, SAMPLE_SHIPMENTS)
 HELD = Show("sample-corners-lost", 83, SAMPLE_SHIPMENTS)
+FEW = Show("sample-too-few", 85, 1200)
 QUICK = Show("small-kill-test", 84, 300)  # no photo of the full sample: a holdout opens once
 
 
@@ -67,6 +68,9 @@ def demo(
     held: Annotated[
         bool, typer.Option("--held", help="The search whose winner is held for a decision.")
     ] = False,
+    few: Annotated[
+        bool, typer.Option("--few", help="The search with too few shipments to judge a crossing.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Draw the sample archive and run a whole search on it, to a packet or to a hold."""
@@ -74,7 +78,7 @@ def demo(
     from parcel_assets.cli_run import run_revision
 
     settings = OPTIONS.settings()
-    show = QUICK if quick else HELD if held else FULL
+    show = QUICK if quick else HELD if held else FEW if few else FULL
     shipped = shipped_plan(show.plan, settings)
     wanted = Show(show.plan, _or(seed, show.seed), _or(shipments, show.shipments))
     folder = _archive_folder(shipped, show, wanted, settings)

@@ -1,11 +1,12 @@
 """The command `drill`: brings incidents about around small real searches, judges the outcome."""
 
+import os
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -54,6 +55,7 @@ def drill(
     drills = _chosen(names or [])
     _require_no_settings()
     _require_processes()
+    _tell_unused(os.environ)
     reports: list[Report] = []
     with _stopped_like_ctrl_c(), _folder(keep) as root:
         base = Base(root, lambda words: say(f"  {words}", style="dim"))
@@ -103,6 +105,21 @@ def _require_no_settings() -> None:
             expected="none of them: a drill has a folder and two local workers of its own",
             where="parcel-assets drill",
             remedy="Leave it out; --keep names a folder to keep.",
+        )
+
+
+def _tell_unused(environment: Mapping[str, str]) -> None:
+    """Say which settings are set and reach no drill: they may be set for everything else."""
+    unused = sorted(
+        name
+        for name, value in environment.items()
+        if value and (name.startswith("PARCEL_ASSETS_") or name == "DAGSTER_HOME")
+    )
+    if unused:
+        say(
+            f"Not used by a drill, which has a folder, a SQLite ledger and two local workers of "
+            f"its own: {', '.join(unused)}.",
+            style="yellow",
         )
 
 

@@ -23,6 +23,7 @@ from parcel_assets.core.errors import LedgerError, SettingError
 from parcel_assets.core.ledger import Event, Kind, verify_chain
 from parcel_assets.core.ledger_audit import LedgerAudit
 from parcel_assets.core.packet_rows import event_row
+from parcel_assets.core.replay import ReplayedDecision, replay_decisions
 from parcel_assets.wiring import open_ports
 
 ledger_app = typer.Typer(no_args_is_help=True, help="Verify, show and export a ledger.")
@@ -77,7 +78,7 @@ def _audit_file(file: Path) -> LedgerAudit:
 
     if not file.is_file():
         raise SettingError(
-            "no such file",
+            "a folder" if file.is_dir() else "no such file",
             expected="a chain written by `parcel-assets ledger export REVISION`",
             where=str(file),
             remedy="Name the exported file.",
@@ -127,13 +128,20 @@ def show(
     OPTIONS.json = as_json
     ledger = open_ports(OPTIONS.settings(), creates=False).ledger
     events = _known(ledger.events(revision), revision, ledger.revisions())
+    broken = _broken(events)
     if prunes:
+        if broken is not None:  # a replay of it would say nothing
+            raise broken
         _show_prunes(events)
         return
+    _warn(broken)
     chosen = [one for one in events if _asked(one, _kind(kind), trial, attempt)]
     if as_json:
-        print_json({"revision": revision, "events": [event_row(one) for one in chosen[-limit:]]})
-        return
+        fault = {"chain_fault": broken.as_fields()} if broken is not None else {}
+        print_json(
+            {"revision": revision, "events": [event_row(one) for one in chosen[-limit:]], **fault}
+        )
+        raise typer.Exit(_code(broken))
     began = events[0].at_seconds
     rows = [_row(one, began) for one in chosen[-limit:]]
     title = f"{revision}: {len(rows)} of {len(chosen)} events"
@@ -145,6 +153,7 @@ def show(
             newest = event.sequence
             if _asked(event, _kind(kind), trial, attempt):
                 say("  ".join(str(one) for one in _row(event, began)))
+    raise typer.Exit(_code(broken))
 
 
 def _known(events: tuple[Event, ...], revision: str, revisions: Sequence[str]) -> tuple[Event, ...]:
@@ -156,11 +165,26 @@ def _known(events: tuple[Event, ...], revision: str, revisions: Sequence[str]) -
             where="ledger",
             remedy=known if revisions else "Register a plan first.",
         )
+    return events
+
+
+def _broken(events: tuple[Event, ...]) -> LedgerError | None:
+    """Return what is wrong with the chain, or None."""
     try:
         verify_chain(events)
-    except LedgerError as error:  # it is shown and exported as it is, but not as if it were sound
-        say(f"warning: {error}", style="bold red", error=True)
-    return events
+    except LedgerError as error:
+        return error
+    return None
+
+
+def _warn(broken: LedgerError | None) -> None:
+    """Say that the chain is shown or exported as it is, but not as if it were sound."""
+    if broken is not None:
+        say(f"warning: {broken}", style="bold red", error=True)
+
+
+def _code(broken: LedgerError | None) -> int:
+    return 0 if broken is None else EXIT_ERROR
 
 
 def _kind(name: str | None) -> Kind | None:
@@ -176,7 +200,7 @@ def _asked(event: Event, kind: Kind | None, trial: str | None, attempt: str | No
     body = event.body
     trials = {body.get("subject"), body.get("trial")}
     if event.kind == Kind.BATCH_OPENED:
-        trials |= {one["trial_id"] for one in body["trials"]}
+        trials |= {one.get("trial_id") for one in body.get("trials", ())}
     return (
         (kind is None or event.kind == kind)
         and (trial is None or trial in trials)
@@ -207,9 +231,13 @@ def _words(value: Any) -> str:
     return str(value)
 
 
+def _why(decision: ReplayedDecision) -> str:
+    aside = f"QUARANTINED: {decision.quarantined}" if decision.quarantined else ""
+    return ". ".join(one for one in (aside, decision.reason) if one)
+
+
 def _show_prunes(events: tuple[Event, ...]) -> None:
     from parcel_assets.core.plan_reader import plan_from_fields
-    from parcel_assets.core.replay import replay_decisions
 
     plan = plan_from_fields(events[0].body["plan"], where="frozen plan")
     decisions = replay_decisions(plan, events)
@@ -225,7 +253,7 @@ def _show_prunes(events: tuple[Event, ...]) -> None:
     else:
         print_table(
             f"{len(decisions)} decisions, {len(decisions) - len(differ)} replay as recorded",
-            ("attempt", "step", "cost", "cut", "values", "verdict", "replayed", "reason"),
+            ("attempt", "step", "cost", "cut", "values", "verdict", "replayed", "why"),
             [
                 (
                     one.attempt,
@@ -235,7 +263,7 @@ def _show_prunes(events: tuple[Event, ...]) -> None:
                     len(one.values),
                     one.verdict,
                     one.replayed_verdict,
-                    one.fault or one.reason,
+                    one.fault or _why(one),
                 )
                 for one in decisions
             ],
@@ -257,9 +285,11 @@ def export(
     OPTIONS.json = as_json
     ledger = open_ports(OPTIONS.settings(), creates=False).ledger
     events = _known(ledger.events(revision), revision, ledger.revisions())
+    broken = _broken(events)
+    _warn(broken)
     if output is None:
         sys.stdout.writelines(_lines(events))
-        return
+        raise typer.Exit(_code(broken))
     output.write_text("".join(_lines(events)), encoding="utf-8")
     head = events[-1]
     if as_json:
@@ -269,12 +299,14 @@ def export(
                 "file": str(output),
                 "events": len(events),
                 "head": {"sequence": head.sequence, "digest": head.digest},
+                **({"chain_fault": broken.as_fields()} if broken is not None else {}),
             }
         )
-        return
+        raise typer.Exit(_code(broken))
     say(f"{len(events)} events of {revision} in {output}")
     say(f"head {head.digest} (event {head.sequence}): keep it where the file's owner cannot write")
     say(f"parcel-assets ledger verify --file {shlex.quote(str(output))} --head {head.digest}")
+    raise typer.Exit(_code(broken))
 
 
 def _lines(events: tuple[Event, ...]) -> Iterator[str]:

@@ -57,7 +57,7 @@ def plan_new(
     check_revision_key(path.stem)
     if path.exists():
         raise SettingError(
-            "a file that exists",
+            "a folder" if path.is_dir() else "a file that exists",
             expected="a new file name",
             where=str(path),
             remedy="Name another file with --output: a plan is never overwritten.",

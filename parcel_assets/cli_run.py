@@ -152,6 +152,9 @@ def status(
         str | None, typer.Argument(metavar="[REVISION]", help="One revision; none lists them all.")
     ] = None,
     *,
+    holds: Annotated[
+        bool, typer.Option("--holds", help="List only what is held or stopped.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Tell, from the ledger, where a search revision stands."""
@@ -159,12 +162,16 @@ def status(
     settings = OPTIONS.settings()
     ports = open_ports(settings, creates=False)
     if revision is None:
-        standings = [standing_or_fault(one, ports) for one in ports.ledger.revisions()]
+        revisions = ports.ledger.revisions()
+        standings = [standing_or_fault(one, ports) for one in revisions]
+        if holds:
+            standings = [one for one in standings if one.state not in {OPEN, FINISHED}]
         if as_json:
             print_json({"revisions": [standing_fields(one) for one in standings]})
             return
         if not standings:
-            say(f"No plan is registered yet in {settings.data}.")
+            of_all = f"None of the {len(revisions)} search revisions is held or stopped."
+            say(of_all if revisions else f"No plan is registered yet in {settings.data}.")
             return
         listed: list[Sequence[Any]] = [
             (one.revision, one.hold or one.state, one.next_stage or "-") for one in standings

@@ -42,7 +42,9 @@ def serve_ui(settings: Settings, port: int) -> int:
         )
     with open_instance(settings) as instance:
         fail_dead_runs(instance)
-    port = _free_port(port)
+    wanted, port = port, _free_port(port)
+    if port != wanted:
+        say(f"Port {wanted} is taken by another program; serving on {port} instead.")
     address = f"http://127.0.0.1:{port}"
     with _alone(settings.dagster_home / LOCK_FILE, address), _stopped_by_signals():
         return _serve(settings, port, address)

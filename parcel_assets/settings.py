@@ -26,6 +26,7 @@ TELEMETRY_OFF = {
 for _name, _value in TELEMETRY_OFF.items():
     os.environ.setdefault(_name, _value)
 
+STORE_FOLDERS = ("objects", "incoming", "attempts", "quarantine", "anchors")
 NO_TIMESTAMPS = "none"
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -106,6 +107,18 @@ class Settings:
             timestamp_root=_timestamp_root(env),
         )
 
+    def require_kinds(self) -> None:
+        """Raise SettingError where a file lies in a folder's place, or a folder in a key's."""
+        inside = (self.store / name for name in STORE_FOLDERS)
+        own = (self.plans, self.archives, self.store, self.keys, self.vault, self.custodian)
+        further = (self.packets, self.registry, self.logs, self.dagster_home)
+        for folder in (self.data, *own, *further, *inside):
+            if folder.exists() and not folder.is_dir():
+                raise _wrong_kind("a file", "a folder", folder)
+        for key in sorted(self.keys.glob("*.*")) if self.keys.is_dir() else ():
+            if key.is_dir():
+                raise _wrong_kind("a folder", "a key's file", key)
+
     def environment(self) -> dict[str, str]:
         """Return the variables that make a child process read these same settings."""
         return {
@@ -115,6 +128,15 @@ class Settings:
             "PARCEL_ASSETS_ACCELERATORS_PER_WORKER": f"{self.accelerators_per_worker:g}",
             "DAGSTER_HOME": str(self.dagster_home),
         }
+
+
+def _wrong_kind(found: str, expected: str, path: Path) -> SettingError:
+    return SettingError(
+        found,
+        expected=f"{expected}, or nothing yet",
+        where=str(path),
+        remedy="Move it aside, or name another place in the settings.",
+    )
 
 
 def _recipient(env: Mapping[str, str]) -> str | None:

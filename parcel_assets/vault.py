@@ -2,11 +2,13 @@
 
 It alone reads the label key. It looks only where a receipt allows this very request, checks every
 digest before it decrypts, notes each decryption, and keeps the result beside the sealed labels, so
-that a caller who dies before hearing it asks again without a second look.
+that a caller who dies before hearing it asks again without a second look. A kept result carries a
+proof under the label key: whoever may write beside the labels and has no key changes nothing in it.
 """
 
 import fcntl
 import hashlib
+import hmac
 import importlib
 import json
 import os
@@ -67,6 +69,7 @@ def look_once(order: Mapping[str, Any]) -> dict[str, Any]:
         if kept.exists():
             result = read_record(kept)
             require_same_request(result["request"], request, f"result of {request.revision}")
+            _require_unchanged(result, _label_key(Path(order["key"])), str(kept))
             return dict(result["answer"])
         _require_equal(
             "evaluator", evaluator_digest(str(order["trainer"])), request.evaluator_digest
@@ -79,7 +82,8 @@ def look_once(order: Mapping[str, Any]) -> dict[str, Any]:
         _require_equal("sealed file", digest_bytes(ciphertext), request.ciphertext_digest)
         scores = _score(request, store, str(order["trainer"]), len(rows))
         predictions = _keep_predictions(folder, store, scores)
-        content = _decrypt(ciphertext, Path(order["key"]), folder, request)
+        key = _label_key(Path(order["key"]))
+        content = _decrypt(ciphertext, key, folder, request)
         judged = judge_holdout(request, rows, content["labels"], scores)
         claim = _claim(place, order, request, store)
         answer = {
@@ -90,7 +94,8 @@ def look_once(order: Mapping[str, Any]) -> dict[str, Any]:
             "decryptions": len((folder / DECRYPTIONS_FILE).read_text().splitlines()),
         }
         identity = {**request.document(), "request_digest": request.digest}
-        create_file(kept, canonical_json({"request": identity, "answer": answer}))
+        result = {"request": identity, "answer": answer}
+        create_file(kept, canonical_json(result | {"proof": _proof(result, key)}))
         return answer
 
 
@@ -116,7 +121,7 @@ def disclose(order: Mapping[str, Any]) -> dict[str, Any]:
     with _alone(folder):
         ciphertext = (place / LABELS_FILE).read_bytes()
         _require_equal("sealed file", digest_bytes(ciphertext), request.ciphertext_digest)
-        content = _decrypt(ciphertext, Path(order["key"]), folder, request)
+        content = _decrypt(ciphertext, _label_key(Path(order["key"])), folder, request)
     return {"salt": content["salt"], "labels": content["labels"], "request": asked}
 
 
@@ -171,10 +176,10 @@ def _keep_predictions(folder: Path, store: Store, scores: Scores) -> str:
     return digest
 
 
-def _decrypt(ciphertext: bytes, key: Path, folder: Path, request: FinalRequest) -> dict[str, Any]:
-    """Return salt and label rows, once the note that they are decrypted is on disk."""
+def _label_key(path: Path) -> Any:
+    """Return the key-holder's private key; raises HoldoutError where there is none."""
     try:
-        identity = pyrage.x25519.Identity.from_str(key.read_text().strip())
+        return pyrage.x25519.Identity.from_str(path.read_text().strip())
     except (OSError, pyrage.IdentityError) as error:
         raise HoldoutError(
             "no usable label key",
@@ -182,12 +187,16 @@ def _decrypt(ciphertext: bytes, key: Path, folder: Path, request: FinalRequest) 
             where="vault",
             remedy="Bring the key that the labels were sealed to, then run again: it resumes.",
         ) from error
+
+
+def _decrypt(ciphertext: bytes, key: Any, folder: Path, request: FinalRequest) -> dict[str, Any]:
+    """Return salt and label rows, once the note that they are decrypted is on disk."""
     with (folder / DECRYPTIONS_FILE).open("a") as note:
         note.write(f"{request.revision} {request.digest}\n")
         note.flush()
         os.fsync(note.fileno())
     try:
-        content: dict[str, Any] = json.loads(pyrage.decrypt(ciphertext, [identity]))
+        content: dict[str, Any] = json.loads(pyrage.decrypt(ciphertext, [key]))
     except pyrage.DecryptError as error:
         raise HoldoutError(
             "labels that this key does not open",
@@ -199,6 +208,22 @@ def _decrypt(ciphertext: bytes, key: Path, folder: Path, request: FinalRequest) 
     found = keyed_digest(bytes.fromhex(content["salt"]), content["labels"])
     _require_equal("commitment", found, request.commitment)
     return content
+
+
+def _proof(result: Mapping[str, Any], key: Any) -> str:
+    """Return what only who has the label key can write beside a result."""
+    return keyed_digest(str(key).encode(), [result["request"], result["answer"]])
+
+
+def _require_unchanged(result: Mapping[str, Any], key: Any, where: str) -> None:
+    if not hmac.compare_digest(str(result.get("proof")), _proof(result, key)):
+        raise HoldoutError(
+            "a kept result that is not what the look left, or another label key",
+            expected="the result with its proof under the key that the labels were sealed to",
+            where=where,
+            remedy="Bring that key, or restore the file from a copy. Without a copy take it away: "
+            "the look is repeated, and the packet says that the labels were decrypted again.",
+        )
 
 
 def _claim(place: Path, order: Mapping[str, Any], request: FinalRequest, store: Store) -> Claim:

@@ -71,7 +71,9 @@ def open_ports(settings: Settings, notify: Notify | None = None, *, creates: boo
     """Return all ports under the settings; no adapter is imported before its first use.
 
     A command about searches that are there `creates` nothing: a wrong folder is no new ledger.
+    Raises SettingError where a file lies in a folder's place.
     """
+    settings.require_kinds()
     return Ports(
         ledger=_on_first_use(lambda: open_ledger(settings, creates=creates)),
         store=_on_first_use(lambda: open_store(settings)),

@@ -60,7 +60,7 @@ def held_desk(
         render_report=render_report,
         signature_holds=signature_holds,
     )
-    monkeypatch.setattr(selection, "run_jobs", desk.run_jobs)
+    monkeypatch.setattr(selection, "run_tasks", desk.run_tasks)
     for step in (validate_table, rerun_selected, report_slices):
         step(REVISION, desk.ports)
     return desk

@@ -262,10 +262,10 @@ def test_what_somebody_wrote_into_the_ledger_without_a_key_counts_for_nothing(
 ) -> None:
     seen = load_chain(REVISION, desk.ports).digests["slice_report"]  # type: ignore[index]
     forged = Decision(
-        **answer_of(outcome) | {"scope": "", "expires_on": "2030-01-01"},
+        **{"scope": "", "expires_on": ""} | answer_of(outcome),
         slice_evidence=seen,
         numbers_seen={"slices": []},
-        signature=signature(desk, key[0]),  # of other words
+        signature=signature(desk, key[0], reason="something else altogether"),
     )
     with leased(desk.ports, REVISION, "an insider") as lease:
         desk.ports.ledger.append(lease, [(Kind.DECISION_RECORDED, forged.document())])
@@ -292,7 +292,7 @@ def test_a_packet_whose_decision_nobody_signed_does_not_verify(
         "parcel_assets.adapters.packet_folder.signature_holds", lambda *_given: False
     )
     (fault,) = desk.ports.verify_packet(folder, None, None)["faults"]
-    assert fault.startswith("ledger.jsonl: holds")
+    assert fault.startswith("ledger.jsonl: has a bad decision")
     assert "does not hold" in fault
 
 

@@ -79,6 +79,7 @@ def hold_in_ledger(data: Path) -> None:
     ]
     ledger.append(lease, entries)
     ledger.release(lease)
+    ledger.close()  # nothing of it is left beside the file
 
 
 def test_every_command_explains_itself() -> None:
@@ -107,10 +108,30 @@ def test_a_plan_s_gates_are_simulated_before_anything_is_pinned(data: Path, tmp_
     assert told["sizes"]["source"] == "900 shipments, as given"
     assert told["draws"] == 20
     assert told["remarks"]
+    assert {"slices", "pruning", "selection", "final", "assumed", "seed"} <= told.keys()
+    assert told["final"]["draws"] == 20
+    assert "share of searches" in words
+    assert "per 1,000 photos" in words  # every table says what it counts
     missing = tmp_path / "nowhere.toml"
     missing.write_text(re.sub(r'location = ".*?"', 'location = "gone"', path.read_text()))
     told = call_json("simulate-gates", str(missing), "--draws", "20")
     assert told["sizes"]["source"].startswith("the least that the plan's")
+    assert not list(data.rglob("*.db"))
+
+
+def test_a_simulation_that_is_stopped_ends_cleanly_and_claims_nothing(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "photos-a.toml"
+    call("plan", "new", str(draw_archive(tmp_path / "photos")), "--output", str(path))
+
+    def stopped(*_words: Any, **_more: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("parcel_assets.cli_simulate.simulate", stopped)
+    words = call("simulate-gates", str(path), "--draws", "20", code=130)
+    assert "Stopped. A simulation records nothing." in words
+    assert "goes on from here" not in words
     assert not list(data.rglob("*.db"))
 
 
@@ -155,7 +176,7 @@ def test_a_printed_command_repeats_the_data_folder_that_was_given(data: Path) ->
     refused = call("--data", str(data), "status", "sumer", code=ERROR)
     assert f"--data {data} " in refused, refused
     document = call_json("--data", str(data), "status", "sumer", code=ERROR)
-    assert f"`parcel-assets --data {data} plan register sumer`" in document["remedy"]
+    assert f"`parcel-assets --data {data} plan register PLAN`" in document["remedy"]
     hold_in_ledger(data)
     for told in (
         call_json("--data", str(data), "status", REVISION),
@@ -195,6 +216,7 @@ def test_the_bill_comes_before_anything_runs(data: Path, tmp_path: Path) -> None
     call("plan", "new", str(draw_archive(tmp_path / "photos")))
     output = call("plan", "show", "photos")
     assert output.startswith("At most")
+    assert "one accelerator-hour is one worker slot for one hour" in output
     bill = call_json("plan", "show", "photos")["bill"]
     assert bill["hours"] <= bill["cap_hours"]
     assert bill["disk_bytes"]["decoded pixels"] == 12 * 64 * 64 * 3
@@ -259,6 +281,20 @@ def test_the_list_of_revisions(data: Path) -> None:
     hold_in_ledger(data)
     (only,) = call_json("status")["revisions"]
     assert only["hold"] == "hold:slice-quality"
+
+
+def test_holds_are_listed_alone(data: Path) -> None:
+    ledger = SqlLedger(Settings.read().ledger_url)
+    assert "No plan is registered yet" in call("status", "--holds")
+    story = tell(data / "other", corners="kept")
+    (frozen,) = (one for one in story.events if one.kind == Kind.PLAN_FROZEN)
+    lease = ledger.acquire("open-one", "test")
+    ledger.append(lease, [(frozen.kind, frozen.body)])
+    ledger.close()
+    assert "None of the 1 search revisions is held" in call("status", "--holds")
+    hold_in_ledger(data)
+    assert [one["revision"] for one in call_json("status", "--holds")["revisions"]] == [REVISION]
+    assert len(call_json("status")["revisions"]) == 2
 
 
 def test_a_wrong_setting_is_refused(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

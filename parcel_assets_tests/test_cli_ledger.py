@@ -139,8 +139,18 @@ def test_a_changed_chain_is_not_shown_or_exported_as_if_it_were_sound(
             "UPDATE events SET body = '{}' WHERE revision = 'spring' AND sequence = "
             "(SELECT max(sequence) FROM events WHERE revision = 'spring')"
         )
+    Path(file).unlink()
     for one in words:
-        assert "warning: ledger of spring: found event" in call(data, *one).output
+        said = call(data, *one)
+        assert said.exit_code == 1, one
+        replayed = "--prunes" in one  # which is refused: a broken chain replays nothing
+        word = "ledger refused: ledger of spring" if replayed else "warning: ledger of spring"
+        assert word in said.output
+        code, document = answer(data, *one)
+        assert code == 1
+        assert "found" in (document if replayed else document["chain_fault"])
+    assert call(data, "export", "spring").exit_code == 1
+    assert Path(file).read_text().count("\n") == 107  # all the same
 
 
 def test_a_kind_may_be_named_as_it_is_shown(data: Path) -> None:
@@ -167,6 +177,23 @@ def test_prune_decisions_are_replayed(data: Path) -> None:
     assert (code, document["all_agree"]) == (0, True)
     assert {one["verdict"] for one in document["decisions"]} >= {"continue", "stop"}
     assert call(data, "show", "spring", "--prunes").exit_code == 0
+
+
+def test_a_decision_on_a_quarantined_attempt_is_marked(data: Path) -> None:
+    assert "QUARANTINED" not in call(data, "show", "spring", "--prunes").output
+    ledger = SqlLedger(f"sqlite:///{data / 'ledger.sqlite'}")
+    lease = ledger.acquire("spring", "test")
+    body = {"attempt": "parcel-02/1", "reason": "a shared prefix", "found_by": "test"}
+    ledger.append(lease, [(Kind.ATTEMPT_QUARANTINED, body)])
+    ledger.release(lease)
+    ledger.close()
+    shown = call(data, "show", "spring", "--prunes").output
+    marked = [line for line in shown.splitlines() if "QUARANTINED: a shared prefix" in line]
+    assert marked
+    assert all("parcel-02/1" in line for line in marked)
+    _, document = answer(data, "show", "spring", "--prunes")
+    told = {one["attempt"]: one["quarantined"] for one in document["decisions"]}
+    assert {one: why for one, why in told.items() if why} == {"parcel-02/1": "a shared prefix"}
 
 
 def test_one_of_revision_and_file_is_asked_for(data: Path) -> None:

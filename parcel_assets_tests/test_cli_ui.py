@@ -2,13 +2,18 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from parcel_assets import cli_ui
+from parcel_assets.cli_ui import serve_ui
+from parcel_assets.wiring import Settings
 from parcel_assets_tests.defs.webserver import free_port, until
 
 pytestmark = pytest.mark.slow
@@ -66,3 +71,23 @@ def test_a_second_ui_is_refused_and_a_terminated_one_leaves_nothing_behind(tmp_p
         serving.communicate()
     until(lambda: None if at_work_on(tmp_path) else True, 30, "the last process")
     assert answers(port) is None
+
+
+def test_a_port_that_others_have_is_named_with_the_one_that_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served: list[int] = []
+    monkeypatch.setattr(cli_ui, "open_instance", lambda _settings: nullcontext())
+    monkeypatch.setattr(cli_ui, "fail_dead_runs", lambda _instance: None)
+    monkeypatch.setattr(cli_ui, "_serve", lambda _settings, port, _address: served.append(port))
+    settings = Settings.read({}, data=tmp_path)
+    settings.dagster_home.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        wanted = int(other.getsockname()[1])
+        serve_ui(settings, wanted)
+    assert f"Port {wanted} is taken by another program; serving on {served[0]}" in (
+        capsys.readouterr().out
+    )
+    serve_ui(settings, wanted)
+    assert served[1:] == [wanted]
+    assert "taken" not in capsys.readouterr().out

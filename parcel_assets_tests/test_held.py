@@ -197,6 +197,37 @@ def test_what_waits_is_listed_for_whom_and_how(held: Open, monkeypatch: pytest.M
         command("decide", REVISION)
 
 
+def test_every_decision_is_told_and_what_people_typed_is_only_text(held: Open) -> None:
+    desk, decide = held("INSUFFICIENT", "command line")
+    typed = "<img src=x onerror=alert(1)> [a](javascript:alert(1)) | `rm` & *more*"
+    decide("replace", reason=typed)
+    rerun_selected(REVISION, desk.ports)
+    report_slices(REVISION, desk.ports)
+    listed = command("decide", "--pending")
+    assert "(slice-informed: in the place of a held one)" in listed
+    assert "  if accepted: Of 1,000 parcels " in listed
+    decide("accept", scope="every belt")
+    decide("accept", name="Ada <b>Example</b>", scope="=1+1")
+    finish(desk)
+    report = report_of(desk)
+    for title in (
+        "The first choice was replaced",
+        "An earlier acceptance, which counts no more: a later decision took its place",
+        "Waiver: a held slice was accepted",
+    ):
+        assert report.count(title) == 1
+    card = (desk.ports.packets / REVISION / "model_card.md").read_text()
+    assert card.count("(the name is self-declared)") == 3
+    for told in ("Scope: every belt.", "Scope: =1+1.", "Of 1,000 parcels damaged in"):
+        assert told in card
+    for page in (report, card.replace("\\<", "")):
+        assert "<img src=x" not in page
+        assert "<b>Example" not in page
+    assert "&lt;img src=x onerror=alert(1)&gt;" in report
+    assert r"\[a\](javascript:alert(1)) \| \`rm\` \& \*more\*" in card
+    assert not desk.ports.verify_packet(desk.ports.packets / REVISION, None, None)["faults"]
+
+
 def test_midnight_between_receipt_and_opening_loses_no_result(held: Open) -> None:
     desk, decide = held("FAIL", "command line")
     decide("accept", expires_on=day_of(desk.ports.ledger.now()).isoformat())

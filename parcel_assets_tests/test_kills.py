@@ -12,7 +12,7 @@ import signal
 import sqlite3
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,40 +26,22 @@ from parcel_assets.core.search import fold_search
 from parcel_assets.core.stage import Stage
 from parcel_assets.core.table import table_digest, table_rows
 from parcel_assets.core.trial import AttemptState
-from parcel_assets.steps.admission import load_chain
 from parcel_assets.steps.evaluation import evaluate_final
 from parcel_assets.wiring import Settings, open_ports
-from parcel_assets_tests.commands import command, document, start
+from parcel_assets_tests.commands import (
+    SMALL_SEARCH,
+    chain_in,
+    command,
+    data_with,
+    document,
+    start,
+)
 
 pytestmark = pytest.mark.slow
 
-PLANS = Path(__file__).parent.parent / "data" / "plans"
-REVISION = "small-kill-test"
 BUDGET = 82
 KILLS = 21  # workers, the whole run, or both, in turn
 PATIENCE_SECONDS = 600.0
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("drawn")
-    data = tmp_path_factory.mktemp("data")
-    assert not command(
-        data, "sample", str(folder / "a"), "--shipments", "300", "--seed", "84"
-    ).returncode
-    yield folder / "a"
-    shutil.rmtree(folder)
-
-
-def data_with(archive: Path, folder: Path) -> Path:
-    (folder / "plans").mkdir(parents=True)
-    shutil.copyfile(PLANS / f"{REVISION}.toml", folder / "plans" / f"{REVISION}.toml")
-    shutil.copytree(archive, folder / "archives" / "sample-small")
-    return folder
-
-
-def chain_in(data: Path) -> Chain:
-    return load_chain(REVISION, open_ports(Settings.read({}, data=data)))
 
 
 def digest_of(chain: Chain) -> str:
@@ -67,16 +49,16 @@ def digest_of(chain: Chain) -> str:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    data = data_with(archive, tmp_path_factory.mktemp("one"))
-    document(command(data, "--workers", "1", "run", REVISION, "--json"))
+def undisturbed(small_archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data = data_with(small_archive, tmp_path_factory.mktemp("one"))
+    document(command(data, "--workers", "1", "run", SMALL_SEARCH, "--json"))
     return data
 
 
 @pytest.fixture(scope="module")
-def killed(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def killed(small_archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a data folder whose search was killed KILLS times in mid-trial and went on."""
-    data = data_with(archive, tmp_path_factory.mktemp("killed"))
+    data = data_with(small_archive, tmp_path_factory.mktemp("killed"))
     killer = Killer(data)
     moments = sorted(random.Random(21).sample(range(1, BUDGET - 4), KILLS))
     for number, moment in enumerate(moments):
@@ -90,7 +72,7 @@ def killed(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     killer.wait_for(lambda: str(Stage.TABLE) in killer.recorded)
     killer.kill_run(again=False)
     shutil.rmtree(data / "store" / "attempts")  # no rerun needs a search's checkpoint
-    document(command(data, "--workers", "2", "run", REVISION, "--json"))
+    document(command(data, "--workers", "2", "run", SMALL_SEARCH, "--json"))
     return data
 
 
@@ -103,7 +85,7 @@ class Killer:
         self._events: list[Event] = []
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        return start(self._data, "--workers", "2", "run", REVISION)
+        return start(self._data, "--workers", "2", "run", SMALL_SEARCH)
 
     def wait_for(self, ready: Callable[[], bool]) -> None:
         end = time.monotonic() + PATIENCE_SECONDS
@@ -116,7 +98,7 @@ class Killer:
             self._look(ledger.events)
 
     def _look(self, events: Callable[[str, int], tuple[Event, ...]]) -> None:
-        self._events += events(REVISION, len(self._events))
+        self._events += events(SMALL_SEARCH, len(self._events))
 
     @property
     def settled(self) -> int:
@@ -185,10 +167,10 @@ def test_killed_with_two_workers_the_table_is_that_of_one_worker_undisturbed(
 
 @pytest.mark.parametrize("workers", [2, 8])
 def test_undisturbed_with_more_workers_the_table_is_that_of_one(
-    undisturbed: Path, archive: Path, tmp_path: Path, workers: int
+    undisturbed: Path, small_archive: Path, tmp_path: Path, workers: int
 ) -> None:
-    data = data_with(archive, tmp_path / "data")
-    document(command(data, "--workers", str(workers), "run", REVISION, "--json"))
+    data = data_with(small_archive, tmp_path / "data")
+    document(command(data, "--workers", str(workers), "run", SMALL_SEARCH, "--json"))
     chain = chain_in(data)
     assert digest_of(chain) == digest_of(chain_in(undisturbed)) == chain.table.table_digest
 
@@ -207,9 +189,9 @@ def test_without_any_checkpoint_of_the_search_the_rerun_gives_its_scores(killed:
 
 def test_final_evaluation_again_gives_the_one_result_of_the_one_decryption(killed: Path) -> None:
     chain = chain_in(killed)
-    again = evaluate_final(REVISION, open_ports(Settings.read({}, data=killed)))
+    again = evaluate_final(SMALL_SEARCH, open_ports(Settings.read({}, data=killed)))
     assert again == chain.evidence[Stage.FINAL]
-    document(command(killed, "run", REVISION, "--json"))
+    document(command(killed, "run", SMALL_SEARCH, "--json"))
     (note,) = (killed / "vault").glob("*/decryptions.log")
     assert len(note.read_text().splitlines()) == 1
 
@@ -238,4 +220,4 @@ def test_a_score_edited_in_the_ledger_is_noticed(undisturbed: Path, tmp_path: Pa
         )
     with pytest.raises(LedgerError, match="changed from outside"):
         chain_in(data)
-    assert command(data, "run", REVISION).returncode == 1
+    assert command(data, "run", SMALL_SEARCH).returncode == 1

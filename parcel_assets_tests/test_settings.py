@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from parcel_assets.core.errors import SettingError
+from parcel_assets.core.errors import SettingError, refused_by_the_system
 from parcel_assets.wiring import Settings, open_ports
 
 
@@ -144,3 +144,40 @@ def test_a_data_folder_that_the_ledger_s_address_would_cut_off_is_refused(tmp_pa
         Settings.read({}, data=tmp_path / "what?")
     elsewhere = {"PARCEL_ASSETS_LEDGER_URL": f"sqlite:///{tmp_path / 'ledger.sqlite'}"}
     assert Settings.read(elsewhere, data=tmp_path / "what?").data == tmp_path / "what?"
+
+
+FOLDERS = ("plans", "archives", "store", "keys", "vault", "custodian", "packets", "registry")
+INSIDE = ("store/objects", "store/incoming", "store/attempts", "store/quarantine", "store/anchors")
+
+
+@pytest.mark.parametrize("name", ["", *FOLDERS, "logs", "dagster", *INSIDE])
+def test_a_file_in_a_folder_s_place_is_named(name: str, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    wrong = data / name
+    wrong.parent.mkdir(parents=True, exist_ok=True)
+    wrong.write_text("")
+    with pytest.raises(SettingError, match="found a file; expected a folder") as refused:
+        open_ports(Settings.read({}, data=data))
+    assert refused.value.where == str(wrong)
+
+
+@pytest.mark.parametrize("name", ["keys/holdout.key", "keys/release_key.pem", "ledger.sqlite"])
+def test_a_folder_in_a_file_s_place_is_named(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir(parents=True)
+    with pytest.raises(SettingError, match="found a folder; expected a ") as refused:
+        open_ports(Settings.read({}, data=tmp_path)).ledger.now()
+    assert refused.value.where == str(tmp_path / name)
+
+
+def test_everything_in_its_place_is_opened(tmp_path: Path) -> None:
+    for name in (*FOLDERS, "logs", "dagster", *INSIDE):
+        (tmp_path / name).mkdir(exist_ok=True)
+    (tmp_path / "keys" / "holdout.key").touch()
+    open_ports(Settings.read({}, data=tmp_path))
+
+
+@pytest.mark.parametrize("kind", [IsADirectoryError, NotADirectoryError, FileExistsError])
+def test_the_system_s_wrong_kind_is_not_called_a_full_disk(kind: type[OSError]) -> None:
+    told = refused_by_the_system(kind(1, "a kind", "/there"))
+    assert told.where == "/there"
+    assert "room" not in told.expected

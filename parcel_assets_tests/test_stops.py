@@ -1,31 +1,34 @@
 """A search that a person stops, or moves to another engine: nothing runs on, nothing is lost."""
 
 import os
-import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from parcel_assets.core.chain import Chain
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.search import SearchState, fold_search
 from parcel_assets.core.stage import Stage
 from parcel_assets.core.table import table_digest, table_rows
 from parcel_assets.core.trial import AttemptState
-from parcel_assets.steps.admission import load_chain
 from parcel_assets.wiring import Settings, open_ports
-from parcel_assets_tests.commands import COMMAND, command, document, environment
+from parcel_assets_tests.commands import (
+    COMMAND,
+    SMALL_SEARCH,
+    chain_in,
+    command,
+    data_with,
+    document,
+    environment,
+)
 from parcel_assets_tests.contracts.engine_contract import is_gone
 from parcel_assets_tests.defs.webserver import serving
 
 pytestmark = pytest.mark.slow
 
-PLANS = Path(__file__).parent.parent / "data" / "plans"
-REVISION = "small-kill-test"
 PATIENCE_SECONDS = 300.0
 STOP_SECONDS = 10.0
 STAGES = [str(one) for one in (*Stage.SEARCH.earlier, Stage.SEARCH)]
@@ -34,29 +37,9 @@ mutation ($id: String!) { terminateRun(runId: $id, terminatePolicy: SAFE_TERMINA
   __typename } }"""
 
 
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("drawn") / "archive"
-    words = ("sample", str(folder), "--shipments", "300", "--seed", "84")
-    assert not command(folder.parent / "data", *words).returncode
-    yield folder
-    shutil.rmtree(folder)
-
-
 @pytest.fixture
-def data(archive: Path, tmp_path: Path) -> Path:
-    return data_with(archive, tmp_path / "data")
-
-
-def data_with(archive: Path, folder: Path) -> Path:
-    (folder / "plans").mkdir(parents=True)
-    shutil.copyfile(PLANS / f"{REVISION}.toml", folder / "plans" / f"{REVISION}.toml")
-    shutil.copytree(archive, folder / "archives" / "sample-small")
-    return folder
-
-
-def chain_in(data: Path) -> Chain:
-    return load_chain(REVISION, open_ports(Settings.read({}, data=data)))
+def data(small_archive: Path, tmp_path: Path) -> Path:
+    return data_with(small_archive, tmp_path / "data")
 
 
 def state_in(data: Path) -> SearchState:
@@ -74,7 +57,7 @@ def wait_for(ready: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> No
 def in_mid_search(data: Path) -> bool:
     """Say whether trials have ended and one that is open has a checkpoint."""
     ledger = open_ports(Settings.read({}, data=data)).ledger
-    if Kind.CHECKPOINT_SAVED not in {one.kind for one in ledger.events(REVISION)}:
+    if Kind.CHECKPOINT_SAVED not in {one.kind for one in ledger.events(SMALL_SEARCH)}:
         return False
     state = state_in(data)
     begun = [one for one in state.open_attempts if state.attempts[one.attempt].checkpoints]
@@ -115,7 +98,7 @@ def is_stopped_and_resumable(data: Path, workers: list[int]) -> None:
 def test_ctrl_c_ends_the_workers_within_seconds_and_settles_what_was_open(
     data: Path, engine: str
 ) -> None:
-    words = [*COMMAND, "--engine", engine, "--workers", "2", "run", REVISION]
+    words = [*COMMAND, "--engine", engine, "--workers", "2", "run", SMALL_SEARCH]
     nowhere = subprocess.DEVNULL
     run = subprocess.Popen(
         words, env=environment(data), stdout=nowhere, stderr=nowhere, start_new_session=True
@@ -128,9 +111,9 @@ def test_ctrl_c_ends_the_workers_within_seconds_and_settles_what_was_open(
 
 
 def test_terminating_the_run_in_dagster_does_the_same(data: Path) -> None:
-    assert not command(data, "plan", "register", REVISION).returncode
+    assert not command(data, "plan", "register", SMALL_SEARCH).returncode
     with serving(data / "dagster", data) as server:
-        run_id = server.launch(STAGES, REVISION)
+        run_id = server.launch(STAGES, SMALL_SEARCH)
         wait_for(lambda: in_mid_search(data))
         workers = processes_over(data)
         answer = server.ask(TERMINATE, id=run_id)["terminateRun"]
@@ -140,18 +123,18 @@ def test_terminating_the_run_in_dagster_does_the_same(data: Path) -> None:
 
 
 def test_a_whole_search_on_ray_has_the_table_of_local_workers(
-    archive: Path, tmp_path: Path
+    small_archive: Path, tmp_path: Path
 ) -> None:
     digests = {}
     for engine in ("local", "ray"):
-        data = data_with(archive, tmp_path / engine)
+        data = data_with(small_archive, tmp_path / engine)
         words = (
             "--engine",
             engine,
             "--workers",
             "2",
             "run",
-            REVISION,
+            SMALL_SEARCH,
             "--until",
             str(Stage.TABLE),
             "--json",

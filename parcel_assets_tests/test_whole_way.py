@@ -11,11 +11,10 @@ import pytest
 from parcel_assets.adapters.ledger_sql import SqlLedger
 from parcel_assets.core.ledger import Kind
 from parcel_assets.wiring import Settings
-from parcel_assets_tests.commands import command, document, start
+from parcel_assets_tests.commands import PLANS, command, document, start
 
 pytestmark = pytest.mark.slow
 
-PLANS = Path(__file__).parent.parent / "data" / "plans"
 BUDGET = 82
 
 

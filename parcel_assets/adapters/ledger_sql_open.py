@@ -104,6 +104,13 @@ def _engine(url: str, *, creates: bool) -> sa.Engine:
             remedy="The ledger's triggers are written for these two: name one, or unset it.",
         )
     file = file_of(url)
+    if file is not None and file.is_dir():
+        raise SettingError(
+            "a folder",
+            expected="a database file, or nothing yet",
+            where=str(file),
+            remedy="Move it aside, or name another place: PARCEL_ASSETS_LEDGER_URL.",
+        )
     if file is not None and creates:
         file.parent.mkdir(parents=True, exist_ok=True)
         if not file.exists():

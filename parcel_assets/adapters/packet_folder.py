@@ -41,7 +41,7 @@ from parcel_assets.core.packet import (
     read_json,
 )
 from parcel_assets.core.packet_check import check_packet
-from parcel_assets.core.packet_decision import approval_faults
+from parcel_assets.core.packet_decision import decision_faults
 from parcel_assets.core.packet_files import read_events
 from parcel_assets.core.timestamps import read_timestamps
 
@@ -85,7 +85,7 @@ def verify_packet(
     stamped: list[str] = []
     if not faults:
         listed = {path: files[path] for path in files if path not in UNLISTED}
-        faults += check_packet(listed) or approval_faults(listed, signature_holds)
+        faults += check_packet(listed) or decision_faults(listed, signature_holds)
         if not faults:
             faults, stamped = read_timestamps(
                 listed, read_events(listed), read_token, timestamp_roots

@@ -32,7 +32,8 @@ class PillowPictures:
     def contact_sheet(self, pixels: Pixels, captions: Sequence[str], columns: int) -> bytes:
         """Return a PNG of photos, uint8 (N, side, side, 3), in a grid with a caption under each.
 
-        A caption's first line is dark, further lines are pale; each is cut to the photo's width.
+        A caption's first line is dark, further lines are pale; each is cut, in its middle, to the
+        photo's width.
         Raises ValueError where there is not one caption for each photo.
         """
         if len(captions) != len(pixels) or columns < 1:
@@ -69,12 +70,15 @@ def _lines(caption: str) -> list[str]:
 
 
 def _fitted(text: str, font: _Font) -> str:
-    """Return the text, cut with an ellipsis where it is wider than a photo."""
-    if font.getlength(text) <= PHOTO_PIXELS:
-        return text
-    while text and font.getlength(f"{text}…") > PHOTO_PIXELS:
-        text = text[:-1]
-    return f"{text.rstrip()}…"
+    """Return the text, an ellipsis in its middle where it is wider than a photo.
+
+    Names of photos differ at their ends.
+    """
+    shown, kept = text, len(text)
+    while kept and font.getlength(shown) > PHOTO_PIXELS:
+        kept -= 1
+        shown = f"{text[: kept // 3]}…{text[len(text) - (kept - kept // 3) :]}"
+    return shown
 
 
 def _rounded_mask() -> Image.Image:

@@ -63,12 +63,20 @@ def read_plan_file(path: Path, *, known: Sequence[str] = ()) -> PlanFile:
             "`parcel-assets plan new ARCHIVE`.",
             faults=[],
         ) from error
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise PlanError(
             f"a file that cannot be read ({error})",
             expected="a plan in UTF-8",
             where=str(path),
             remedy="Save the plan as UTF-8 text.",
+            faults=[],
+        ) from error
+    except OSError as error:
+        raise PlanError(
+            "a folder" if path.is_dir() else f"what cannot be read ({error.strerror})",
+            expected="a plan file that may be read",
+            where=str(path),
+            remedy="Name a plan file; one in a folder of plans lies there as REVISION.toml.",
             faults=[],
         ) from error
     return PlanFile(check_revision_key(path.stem), path, read_plan(text, where=str(path)))

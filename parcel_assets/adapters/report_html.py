@@ -21,7 +21,7 @@ from parcel_assets.adapters.report_html_search import cost_chapter, search_chapt
 from parcel_assets.adapters.report_html_slices import pictures_chapter, slices_chapter
 from parcel_assets.adapters.report_html_style import STYLE
 from parcel_assets.adapters.report_html_tags import Markup, join, raw, tag
-from parcel_assets.adapters.report_html_verdict import banner, waiver
+from parcel_assets.adapters.report_html_verdict import banner, decisions
 from parcel_assets.core.packet import CLOSED, CROISSANT_FILE, Files, read_json
 from parcel_assets.core.packet_text import reuse_words
 
@@ -59,7 +59,7 @@ def _chapters(packet: Packet) -> list[Markup | None]:
         return closed_body(packet)
     return [
         banner(packet),
-        waiver(packet),
+        decisions(packet),
         tag("section", tag("h2", "At a glance"), _about_first(packet), first.first_page(packet),
             id="first-page"),
         cost_chapter(packet),

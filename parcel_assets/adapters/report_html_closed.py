@@ -8,7 +8,7 @@ from parcel_assets.adapters.report_html_parts import Packet, mark, number
 from parcel_assets.adapters.report_html_search import search_chapter
 from parcel_assets.adapters.report_html_slices import pictures_chapter, slices_chapter
 from parcel_assets.adapters.report_html_tags import Markup, tag
-from parcel_assets.adapters.report_html_verdict import waiver
+from parcel_assets.adapters.report_html_verdict import decisions
 from parcel_assets.core.packet import CLOSING_FILE, holds
 from parcel_assets.core.stage import Stage
 
@@ -18,7 +18,7 @@ def closed_body(packet: Packet) -> list[Markup | None]:
     reached = {stage for stage in Stage if holds(packet.files, stage)}
     return [
         _banner(packet),
-        waiver(packet),
+        decisions(packet),
         tag("section", tag("h2", "At a glance"), _how_far(packet), first.closed_page(packet),
             id="first-page"),
         search_chapter(packet),

@@ -130,7 +130,7 @@ def _cost_lines(packet: Packet) -> list[CostRow]:
         ),
         CostRow(
             f"Winner {rerun['selected_trial']}", numbers["cost_per_1000"], numbers["lower_bound"],
-            numbers["upper_bound_guarded"], "accent", "validation, chosen for being low: no claim",
+            numbers["upper_bound_guarded"], "accent", "validation, no quality claim",
         ),
     ]  # fmt: skip
     corrected = rerun["corrected_cost"]

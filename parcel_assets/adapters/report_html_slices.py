@@ -77,8 +77,10 @@ def _crossing(one: dict[str, Any]) -> Markup | None:
 def _among_others(one: dict[str, Any]) -> str:
     """Return how the difference looks among the other slices: never what decides."""
     words = ""
-    if one.get("harm_chance_adjusted") is not None:
-        words += f" Chance alone shows as much harm in {one['harm_chance_adjusted']:.0%} of cases"
+    chance = one.get("harm_chance_adjusted")
+    if chance is not None and one["difference"] > 0:
+        shown = f"{chance:.0%}" if chance >= 0.01 else "less than 1%"
+        words += f" Chance alone shows as much harm in {shown} of cases"
         words += ", the other slices of its role counted."
     if one.get("shrunken_difference") is not None:
         unit = " pp" if one["measure"] == "miss_rate" else ""

@@ -1,25 +1,32 @@
-"""The head of a report: the verdict in words, and the person's decision that it rests on."""
+"""The head of a report: the verdict in words, and the people's decisions that it rests on."""
 
 from parcel_assets.adapters.report_html_parts import Packet, mark, number
 from parcel_assets.adapters.report_html_tags import Markup, join, tag
 from parcel_assets.core.approval import who_words
+from parcel_assets.core.ledger import Event, Kind
 from parcel_assets.core.packet import (
     DECISION_FILE,
     HOLD_FINAL_EVIDENCE,
+    LEDGER_FILE,
     REJECTED_PERFORMANCE,
     RELEASED,
     RELEASED_WITH_WAIVER,
-    read_json,
 )
 from parcel_assets.core.packet_files import read_events
 from parcel_assets.core.packet_text import reuse_words
-from parcel_assets.core.selection import frozen_selections
+from parcel_assets.core.selection import day_of, frozen_selections
 
 WORDS = {
     RELEASED: ("Released", "good"),
     RELEASED_WITH_WAIVER: ("Released with a waiver", "wait"),
     REJECTED_PERFORMANCE: ("Rejected: performance", "bad"),
     HOLD_FINAL_EVIDENCE: ("Held: too little final evidence", "wait"),
+}
+
+TITLES = {
+    "accept": "Waiver: a held slice was accepted",
+    "replace": "The first choice was replaced",
+    "close": "The held candidate was turned down",
 }
 
 
@@ -44,34 +51,42 @@ def banner(packet: Packet) -> Markup:
     )
 
 
-def waiver(packet: Packet) -> Markup | None:
-    """Return the quality decision as it was written, or None where nobody had to decide."""
+def decisions(packet: Packet) -> Markup | None:
+    """Return every quality decision as it was written, oldest first; None where nobody decided."""
     if DECISION_FILE not in packet.files:
         return None
-    replaced = replaced_words(packet)
-    decision = read_json(packet.files, DECISION_FILE)
-    seen = decision["numbers_seen"]
-    titles = {
-        "accept": "Waiver: a held slice was accepted",
-        "replace": "The first choice was replaced",
-        "close": "The held candidate was turned down",
-    }
-    accepts = decision["outcome"] == "accept"
-    rows = [("Decided by", who_words(decision))]
+    told = [one for one in read_events(packet.files) if one.kind == Kind.DECISION_RECORDED]
+    return tag("div", [_decision(one, packet, is_last=one is told[-1]) for one in told],
+        id="decision")  # fmt: skip
+
+
+def _decision(event: Event, packet: Packet, *, is_last: bool) -> Markup:
+    decision = event.body
+    outcome, seen = str(decision["outcome"]), decision["numbers_seen"]
+    accepts = outcome == "accept"
+    title = TITLES[outcome]
+    if accepts and not is_last:
+        title = "An earlier acceptance, which counts no more: a later decision took its place"
+    rows = [("Decided by", who_words(decision)), ("On", day_of(event.at_seconds).isoformat())]
     if accepts:
-        rows += [("Scope", decision["scope"]), ("Until", decision["expires_on"])]
+        rows += [("Scope", decision["scope"]), ("Until", f"{decision['expires_on']} (UTC)")]
     meaning = "What it means" if accepts else "If it had been accepted"
     rows.append((meaning, seen.get("consequence", "")))
+    replaced = replaced_words(packet) if outcome == "replace" else None
+    source, name = (
+        (DECISION_FILE, DECISION_FILE)
+        if is_last
+        else (LEDGER_FILE, f"{LEDGER_FILE}, event {event.sequence}")
+    )
     return tag(
         "div",
-        tag("h3", titles.get(decision["outcome"], decision["outcome"])),
+        tag("h3", title),
         [tag("p", words) for words in seen.get("slices", [])],
         tag("p", replaced, class_="lead") if replaced else None,
         tag("blockquote", decision["reason"]),
-        tag("dl", [join(tag("dt", name), tag("dd", words)) for name, words in rows]),
-        tag("p", tag("a", DECISION_FILE, href=DECISION_FILE), class_="small"),
+        tag("dl", [join(tag("dt", one), tag("dd", words)) for one, words in rows]),
+        tag("p", tag("a", name, href=source), class_="small"),
         class_="waiver",
-        id="decision",
     )
 
 

@@ -6,9 +6,10 @@ at the token's own time; whether it was revoked is not asked.
 
 import http.client
 import re
-import time
+import threading
 import urllib.error
 import urllib.request
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -56,8 +57,36 @@ class Rfc3161Timestamper:
         return token
 
     def _ask(self, query: bytes) -> bytes:
-        """Return the authority's answer, at most so many bytes and in so many seconds."""
-        deadline = time.monotonic() + self._timeout_seconds
+        """Return the authority's answer, at most so many bytes and in so many seconds.
+
+        A socket's own timeout begins anew with every byte, of a header or of a handshake too: who
+        waits for the whole answer waits beside the one who reads it, and leaves in time.
+        """
+        answer: Future[bytes] = Future()
+
+        def read() -> None:
+            try:
+                answer.set_result(self._post(query))
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                answer.set_exception(error)
+
+        threading.Thread(target=read, name="timestamp", daemon=True).start()
+        try:
+            content = answer.result(self._timeout_seconds)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise self._refused(f"HTTP status {error.code}", "200 with a token") from error
+        except TimeoutError as error:
+            raise self._refused(f"no whole answer in {self._timeout_seconds:g} s") from error
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise self._refused(f"no answer ({reason})") from error
+        if len(content) > ANSWER_BYTES_MAXIMUM:
+            raise self._refused(f"more than {ANSWER_BYTES_MAXIMUM >> 10} KiB", "a token")
+        return content
+
+    def _post(self, query: bytes) -> bytes:
+        """Return what is answered to a query, a little more than a token may have at most."""
         request = urllib.request.Request(  # noqa: S310 - settings admit https and loopback only
             self._url,
             data=query,
@@ -66,19 +95,8 @@ class Rfc3161Timestamper:
                 "Accept": "application/timestamp-reply",
             },
         )
-        try:
-            with self._opener().open(request, timeout=self._timeout_seconds) as answer:
-                content = _read_until(answer, deadline)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise self._refused(f"HTTP status {error.code}", "200 with a token") from error
-        except TimeoutError as error:
-            raise self._refused(f"no whole answer in {self._timeout_seconds:g} s") from error
-        except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", error)
-            raise self._refused(f"no answer ({reason})") from error
-        if len(content) > ANSWER_BYTES_MAXIMUM:
-            raise self._refused(f"more than {ANSWER_BYTES_MAXIMUM >> 10} KiB", "a token")
+        with self._opener().open(request, timeout=self._timeout_seconds) as answer:
+            content: bytes = answer.read(ANSWER_BYTES_MAXIMUM + 1)
         return content
 
     def _opener(self) -> urllib.request.OpenerDirector:
@@ -89,16 +107,6 @@ class Rfc3161Timestamper:
 
     def _refused(self, found: str, expected: str = "an answer with a token") -> TimestampError:
         return refusal(found, expected, self._where)
-
-
-def _read_until(answer: Any, deadline: float) -> bytes:
-    """Return what comes before the deadline, a little more than a token may have at most."""
-    content = b""
-    while len(content) <= ANSWER_BYTES_MAXIMUM and (part := answer.read1(ANSWER_BYTES_MAXIMUM)):
-        content += part
-        if time.monotonic() > deadline:
-            raise TimeoutError
-    return content
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -12,23 +12,22 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from parcel_assets.core.approval_points import ed25519_fault, p256_fault
 from parcel_assets.core.codec import canonical_json, short
 from parcel_assets.core.plain_words import odd_character
 from parcel_assets.core.space import Section
 from parcel_assets.core.trial import Decision
 
 FORMAT = "parcel-decision/2"
-# what a public key's DER begins with, and how long it is: nothing else is taken
-_KEYS = {
-    "Ed25519": (bytes.fromhex("302a300506032b6570032100"), 44),
+# what a public key's DER begins with, how long its point is, and what is wrong with one
+_KEYS: Mapping[str, tuple[bytes, int, Callable[[bytes], str | None]]] = {
+    "Ed25519": (bytes.fromhex("302a300506032b6570032100"), 32, ed25519_fault),
     "ECDSA P-256": (
         bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d03010703420004"),
-        91,
+        64,
+        p256_fault,
     ),
 }
-# the curve of P-256: y² = x³ - 3x + constant, modulo the prime
-_PRIME = 2**256 - 2**224 + 2**192 + 2**96 - 1
-_CONSTANT = 0x5AC635D8AA3A93E7B3EBBD55769886BC651D06B0CC53B0F63BCE3C3E27D2604B
 SELF_DECLARED = "self-declared"
 ANYBODY = "anybody with access to this ledger (names are self-declared)"
 
@@ -66,17 +65,12 @@ class ApproverPlan(Section):
         if "PRIVATE" in self.public_key:
             raise ValueError("public_key holds a PRIVATE key: it is spoilt now, make a new one")
         der = key_bytes(self.public_key)
-        if not any(der.startswith(head) and len(der) == size for head, size in _KEYS.values()):
-            raise ValueError(f"public_key is no {' or '.join(_KEYS)} public key")
-        if len(der) == _KEYS["ECDSA P-256"][1] and not _is_on_curve(der[-64:]):
-            raise ValueError("public_key is no point of P-256: a digit was mistyped")
-        return self
-
-
-def _is_on_curve(point: bytes) -> bool:
-    """Say whether 64 bytes are a point of P-256: no signature could ever hold by another key."""
-    x, y = int.from_bytes(point[:32]), int.from_bytes(point[32:])
-    return max(x, y) < _PRIME and (y * y - (x * x * x - 3 * x + _CONSTANT)) % _PRIME == 0
+        for head, size, fault_of in _KEYS.values():
+            if der.startswith(head) and len(der) == len(head) + size:
+                if (fault := fault_of(der[-size:])) is not None:
+                    raise ValueError(f"public_key {fault}")
+                return self
+        raise ValueError(f"public_key is no {' or '.join(_KEYS)} public key")
 
 
 def signed_bytes(revision: str, plan_digest: str, decision: Decision, *, after: str) -> bytes:

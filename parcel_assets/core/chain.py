@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
+from parcel_assets.core.decision_rules import recorded_fault
 from parcel_assets.core.disposition import parcel_search_disposition
 from parcel_assets.core.evidence import (
     FinalBody,
@@ -75,22 +76,21 @@ class Chain:
 
     @property
     def decision(self) -> Decision | None:
-        """The newest quality decision about the slice report on record, or None."""
+        """The newest decision, where it is one and about the slice report on record, or None."""
         event = last_of(self.events, Kind.DECISION_RECORDED)
-        if event is None:
+        if event is None or recorded_fault(event.body) is not None:
             return None
         decision = Decision.model_validate(dict(event.body))
         return decision if decision.slice_evidence == self.digests.get(Stage.SLICES) else None
 
     @property
     def unsound_decision(self) -> str | None:
-        """Why a decision that counts was not made by the plan's approvers, in words, or None.
+        """Why a decision that counts should not, in words, or None.
 
-        Counted are the newest one, a replacement and a closing; where the plan lists nobody, none
-        is unsound. What was not checked just now is not taken for checked.
+        Counted are the newest one, a replacement and a closing. Each must say what a decision says;
+        where the plan lists approvers, one of them must have made it. What was not checked just now
+        is not taken for checked.
         """
-        if not self.plan.approvers:
-            return None
         counting = (
             last_of(self.events, Kind.DECISION_RECORDED),
             replace_decision(self.events),
@@ -100,9 +100,11 @@ class Chain:
         for event in counting:
             if event is None:
                 continue
-            fault = approvals.get(event.digest, "its signature was not checked")
+            unchecked = "its signature was not checked" if self.plan.approvers else None
+            fault = recorded_fault(event.body) or approvals.get(event.digest, unchecked)
             if fault is not None:
-                return f"The decision to {event.body['outcome']} does not count: {fault}."
+                outcome = event.body.get("outcome", "no known outcome")
+                return f"The decision to {outcome} does not count: {fault}."
         return None
 
     @property

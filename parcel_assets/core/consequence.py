@@ -30,22 +30,33 @@ def parcels_missed_per_1000(
     return 1000 * float(missed.sum()) / counted if counted else 0.0
 
 
+def parcels_damaged(damaged: Flags, shipments: Sequence[str], among: Flags) -> int:
+    """Return how many parcels are damaged in one of these photos: what a rate of them rests on."""
+    return len({name for name, hurt in zip(shipments, damaged & among, strict=True) if hurt})
+
+
 def consequence_words(seen: Mapping[str, Any]) -> str:
+    """Return what accepting means, in one text; see `consequences`."""
+    return " ".join(consequences(seen).values())
+
+
+def consequences(seen: Mapping[str, Any]) -> dict[str, str]:
     """Return what accepting means, from the numbers in parcels: of all, and of each held slice."""
     ours, theirs = seen["parcels_missed_per_1000"], seen["reference_parcels_missed_per_1000"]
-    words = [
-        (
+    words = {
+        "all_parcels": (
             f"Of 1,000 parcels {ours:.1f} would leave with damage that nobody looks at "
             f"(with the model in use {theirs:.1f}): {_change(ours, theirs, 1)}."
         )
-    ]
+    }
     for one in seen["slices_in_parcels"]:
         ours, theirs = one["missed_per_1000"], one["reference_missed_per_1000"]
-        words.append(
+        words[one["name"]] = (
             f"Of 1,000 parcels damaged in {one['name']}, {ours:.0f} would leave so "
-            f"(with the model in use {theirs:.0f}): {_change(ours, theirs, 0)}."
+            f"(with the model in use {theirs:.0f}): {_change(ours, theirs, 0)}, "
+            f"judged by the {one['parcels']} of them on validation."
         )
-    return " ".join(words)
+    return words
 
 
 def _change(ours: float, theirs: float, digits: int) -> str:

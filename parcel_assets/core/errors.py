@@ -89,10 +89,19 @@ class SettingError(ParcelAssetsError):
 
 def refused_by_the_system(error: OSError) -> SettingError:
     """Return what the operating system refused, in our words: no room, no right, a lost disk."""
+    words = error.strerror or str(error)
+    where = str(error.filename or "this machine")
+    if isinstance(error, NotADirectoryError | IsADirectoryError | FileExistsError):
+        return SettingError(
+            words,
+            expected="folders where folders belong, and files where files do",
+            where=where,
+            remedy="Look what lies at this path or above it, and move it aside.",
+        )
     return SettingError(
-        error.strerror or str(error),
+        words,
         expected="room, and the right to read and write",
-        where=str(error.filename or "this machine"),
+        where=where,
         remedy="Mend the folder or the disk, then run again: it goes on from here.",
     )
 

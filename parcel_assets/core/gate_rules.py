@@ -6,6 +6,7 @@ from typing import Any
 
 from parcel_assets.core.chain import READY, Chain
 from parcel_assets.core.disposition import HOLD_SLICE_QUALITY
+from parcel_assets.core.final_record import final_contradictions
 from parcel_assets.core.holdout import spent_words
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.refusals import admitted_of, refusals_of
@@ -96,7 +97,7 @@ def no_duplicate_across(chain: Chain) -> GateVerdict:
     count, alike = chain.split.duplicate_pixels_across_parts, chain.split.near_copies_across_parts
     words = f"{count} photos have an identical twin in another part."
     if alike:
-        words += f" {alike} pairs look like copies across parts: reported, for a person to look at."
+        words += f" {alike} pairs look like copies across parts or tranches: a person shall look."
     first = [one.document() for one in chain.split.near_copies[:20]]
     return GateVerdict(count == 0, words, {"near_copies": alike, "first": first})
 
@@ -298,14 +299,14 @@ def holdout_once(chain: Chain) -> GateVerdict:
 
 
 def model_identity(chain: Chain) -> GateVerdict:
-    """Say whether the frozen model was evaluated at the frozen threshold."""
+    """Say whether the frozen model was evaluated, and the evidence is what that look left."""
     frozen, judged = chain.rerun, chain.final
     same = (frozen.model, frozen.threshold) == (judged.model, judged.threshold)
-    return GateVerdict(
-        same,
-        f"Evaluated model {judged.model[:8]} at {judged.threshold:g}; "
-        f"frozen model {frozen.model[:8]} at {frozen.threshold:g}.",
-    )
+    words = f"Evaluated model {judged.model[:8]} at {judged.threshold:g}; "
+    words += f"frozen model {frozen.model[:8]} at {frozen.threshold:g}."
+    if other := final_contradictions(judged, chain.events):
+        words += f" Opening and result on record give another {', '.join(other)}."
+    return GateVerdict(same and not other, words)
 
 
 def target(chain: Chain) -> GateVerdict:

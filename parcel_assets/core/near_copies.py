@@ -1,5 +1,7 @@
 """Photos that look like copies of each other and lie in two parts: reported, never judged.
 
+So are copies in two tranches of a holdout, or in one that an earlier search has spent.
+
 An identical image links its shipments, whatever its name (see `split`). One that was encoded or
 scaled anew has other pixels and links nothing: whether it is a copy is for a person to say. Of
 noisy photos copies may be missed, and two photos of one still scene may be named.
@@ -28,7 +30,7 @@ Looks = npt.NDArray[np.float32]
 
 
 class NearCopy(Record):
-    """Two photos in two parts that look alike."""
+    """Two photos that look alike, in two parts or two tranches of the holdout."""
 
     photo: str
     part: str
@@ -51,14 +53,14 @@ def looks_of(pixels: Pixels) -> Looks:
 
 
 def near_copies(
-    photos: Sequence[Photo], pixels: Pixels, part_of: Mapping[str, str]
+    photos: Sequence[Photo], pixels: Pixels, place_of: Mapping[str, str]
 ) -> tuple[NearCopy, ...]:
-    """Return pairs of photos that look alike across parts; `part_of` is by shipment."""
+    """Return pairs of photos that look alike across parts; `place_of` is by shipment."""
     looks = looks_of(pixels)
     members: defaultdict[str, list[int]] = defaultdict(list)
     for number, photo in enumerate(photos):
-        if photo.shipment_id in part_of:
-            members[part_of[photo.shipment_id]].append(number)
+        if photo.shipment_id in place_of:
+            members[place_of[photo.shipment_id]].append(number)
     trees = {part: cKDTree(looks[numbers]) for part, numbers in members.items()}
     found = []
     for one, other in combinations(sorted(members), 2):

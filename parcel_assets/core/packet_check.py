@@ -13,6 +13,8 @@ import numpy as np
 
 from parcel_assets.core.codec import canonical_json, digest_bytes, digest_value, short
 from parcel_assets.core.errors import ParcelAssetsError
+from parcel_assets.core.evidence import FinalBody
+from parcel_assets.core.final_record import final_contradictions, recorded_final
 from parcel_assets.core.ledger import (
     CLOSED_BY_OPENING,
     Event,
@@ -60,7 +62,7 @@ from parcel_assets.core.plan_reader import plan_from_fields
 from parcel_assets.core.search import fold_search
 from parcel_assets.core.stage import Stage
 from parcel_assets.core.table import pack_scores, table_digest, table_rows
-from parcel_assets.core.timestamps import level_of, token_digests
+from parcel_assets.core.timestamps import token_digests
 from parcel_assets.core.trial import TrialRow
 
 REQUIRED = (
@@ -277,15 +279,15 @@ def _timestamps(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
             yield Fault(path, "is a token that no event which counts names")
 
 
-def _level(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
-    final, evaluated = body_of(files, Stage.FINAL), last_of(events, Kind.HOLDOUT_EVALUATED)
-    custody = "L1" if evaluated is None else str(evaluated.body.get("evidence_level", "L1"))
-    expected = level_of(custody, events)
-    if final["evidence_level"] != expected:
-        yield Fault(
-            evidence_file(Stage.FINAL),
-            f"claims level {final['evidence_level']}; key and timestamps allow {expected}",
-        )
+def _final(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
+    path, body = evidence_file(Stage.FINAL), FinalBody.model_validate(body_of(files, Stage.FINAL))
+    recorded = recorded_final(events)
+    for field in final_contradictions(body, events):
+        if field == "evidence_level":
+            words = f"claims level {body.evidence_level}; key and timestamps allow"
+            yield Fault(path, f"{words} {recorded[field]}")
+        else:
+            yield Fault(path, f"has another {field} than the ledger's opening and result")
 
 
 def _verdict(files: Files, events: Sequence[Event]) -> Iterator[Fault]:
@@ -307,7 +309,7 @@ CHECKS: tuple[Check, ...] = (
     _data,
     _scores,
     _timestamps,
-    _level,
+    _final,
     _verdict,
 )
 

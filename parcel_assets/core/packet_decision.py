@@ -8,6 +8,7 @@ from datetime import date
 
 from parcel_assets.core.approval import SignatureHolds, approval_fault
 from parcel_assets.core.codec import digest_bytes
+from parcel_assets.core.decision_rules import recorded_fault
 from parcel_assets.core.ledger import Event, Kind, last_of
 from parcel_assets.core.packet import (
     CLOSING_FILE,
@@ -46,24 +47,28 @@ REQUIRED_CLOSED = (
 RELEASING = "model/"
 
 
-def approval_faults(files: Files, holds: SignatureHolds) -> list[Fault]:
-    """Return the decisions that the plan's approvers did not make; of a packet that is sound."""
+def decision_faults(files: Files, holds: SignatureHolds) -> list[Fault]:
+    """Return the decisions that say too little, or that the plan's approvers did not make.
+
+    Asked of a packet that is sound.
+    """
     plan = plan_from_fields(read_json(files, PLAN_FILE), where=PLAN_FILE)
     faults, after = [], ""
     for event in read_events(files):
-        if event.kind == Kind.DECISION_RECORDED:
-            try:
-                decision = Decision.model_validate(dict(event.body))
-            except ValueError:
-                faults.append(Fault(LEDGER_FILE, f"event {event.sequence} is no decision"))
-                continue
+        if event.kind != Kind.DECISION_RECORDED:
+            continue
+        fault = recorded_fault(event.body)
+        if fault is None:
+            decision = Decision.model_validate(dict(event.body))
             found = approval_fault(
                 plan.approvers, event.revision, plan.digest, decision, holds, after=after
             )
-            after = event.digest
-            if found is not None:
-                where = f"holds (event {event.sequence})"
-                faults.append(Fault(LEDGER_FILE, f"{where} {found[0]}; expected {found[1]}"))
+            fault = None if found is None else f"{found[0]}; expected {found[1]}"
+        after = event.digest
+        if fault is not None:
+            faults.append(
+                Fault(LEDGER_FILE, f"has a bad decision (event {event.sequence}): {fault}")
+            )
     return faults
 
 

@@ -5,19 +5,25 @@ Every number in here is read from the packet's other files; choosing files is le
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from parcel_assets.core.approval import who_words
+from parcel_assets.core.ledger import Kind
 from parcel_assets.core.packet import (
+    LEDGER_FILE,
     Files,
     body_of,
     read_json,
+    read_rows,
 )
 from parcel_assets.core.snapshot import SnapshotBody
 from parcel_assets.core.stage import Stage
 from parcel_assets.core.statistics import cost_words
 
+# what Markdown would read as more than text; `_` inside a word is none
+_MARKDOWN = re.compile(r"[\\`*\[\]<>#|!&~$]|(?<!\w)_|_(?!\w)")
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run such a cell
 CROISSANT = "http://mlcommons.org/croissant/1.0"
 
@@ -59,7 +65,7 @@ def model_card(files: Files, verdict: Mapping[str, Any], purpose: str) -> bytes:
         "",
         "## What it is for",
         "",
-        purpose,
+        markdown_text(purpose),
         "",
         (
             "The model gives one photo of a parcel a damage score between 0 and 1. A score at or "
@@ -85,7 +91,7 @@ def model_card(files: Files, verdict: Mapping[str, Any], purpose: str) -> bytes:
         "",
         *(
             f"- {one['role']['value']}, **{str(one['outcome']['value']).upper()}**: "
-            f"{one['sentence']['value']} (`{one['sentence']['source']}`)"
+            f"{markdown_text(one['sentence']['value'])} (`{one['sentence']['source']}`)"
             for one in page["slices"]["slices"]
         ),
         "",
@@ -101,25 +107,30 @@ def model_card(files: Files, verdict: Mapping[str, Any], purpose: str) -> bytes:
         "",
         _input_words(read_json(files, "model/preprocess.json")),
         "",
-        *_decision_lines(files, verdict),
+        *_decision_lines(files),
     ]
     return "\n".join(lines).encode()
 
 
-def _decision_lines(files: Files, verdict: Mapping[str, Any]) -> list[str]:
-    if verdict["decision"] is None:
+def markdown_text(words: str) -> str:
+    """Return text from outside so that Markdown shows it as it is: no markup, no HTML."""
+    return _MARKDOWN.sub(r"\\\g<0>", words)
+
+
+def _decision_lines(files: Files) -> list[str]:
+    told = [one for one in read_rows(files, LEDGER_FILE) if one["kind"] == Kind.DECISION_RECORDED]
+    if not told:
         return []
-    decision = read_json(files, verdict["decision"])
-    return [
-        "## Quality decision",
-        "",
-        (
-            f"{decision['outcome']} by {who_words(decision)}: "
-            f"{decision['reason']} Scope: {decision['scope'] or 'none'}. "
-            f"Expires: {decision['expires_on'] or 'does not apply'}."
-        ),
-        "",
-    ]
+    return ["## Quality decisions", "", *(_decision_line(one["body"]) for one in told), ""]
+
+
+def _decision_line(decision: Mapping[str, Any]) -> str:
+    """Return one decision as a line of a list; the last line is the one that counts."""
+    words = f"{decision['outcome']} by {who_words(decision)}: {decision['reason']}"
+    if decision["outcome"] == "accept":
+        words += f" Scope: {decision['scope']}. Until {decision['expires_on']} (UTC)."
+    consequence = decision["numbers_seen"].get("consequence", "")
+    return f"- {markdown_text(words)} {markdown_text(consequence)}".rstrip()
 
 
 def reuse_words(final: Mapping[str, Any]) -> str:
@@ -146,6 +157,7 @@ def _card_rows(files: Files, page: Mapping[str, Any]) -> list[str]:
     """Return the card's table: costs with a decimal only where the winner's misses carry one."""
     winner, missed = page["winner"], body_of(files, Stage.RERUN)["validation"]["missed"]
     corrected = dict(winner["corrected_cost"])
+    corrected["source"] += "/mean"
     corrected["value"] = (corrected["value"] or {}).get("mean")
     rows = [
         ("trials planned", page["counts"]["budget_trials"]),

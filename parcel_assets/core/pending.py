@@ -26,11 +26,13 @@ class Pending:
     hold: str
     since: str  # ISO moment, UTC, at which the held report was recorded
     candidate: str
+    is_slice_informed: bool  # it took the place of a held one after a person had seen slices
     slices: tuple[str, ...]  # one sentence each
     notes: tuple[str, ...]  # such as an acceptance that has run out
     may_decide: tuple[str, ...]
     commands: Mapping[str, str]  # outcome -> the command, its blanks in capitals
     slice_evidence: str
+    if_accepted: str = ""  # what it means in missed parcels; measured by the step
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON fields."""
@@ -39,7 +41,9 @@ class Pending:
             "hold": self.hold,
             "since": self.since,
             "candidate": self.candidate,
+            "slice_informed": self.is_slice_informed,
             "slices": list(self.slices),
+            "if_accepted": self.if_accepted,
             "notes": list(self.notes),
             "may_decide": list(self.may_decide),
             "commands": dict(self.commands),
@@ -72,6 +76,7 @@ def pending_of(chain: Chain) -> Pending | None:
         hold=HOLD_SLICE_QUALITY,
         since=datetime.fromtimestamp(recorded.at_seconds, UTC).isoformat(timespec="seconds"),
         candidate=chain.rerun.selected_trial,
+        is_slice_informed=chain.rerun.slice_informed,
         slices=tuple(held),
         notes=tuple(notes),
         may_decide=may_decide(chain.plan.approvers),

@@ -71,7 +71,7 @@ def _snapshot(sketch: ArchiveSketch, archive: str, location: str) -> str:
 # map; a changed archive is refused.
 [snapshot]
 archive = {_text(archive)}  # its name in the registers of assignments and opened holdouts
-location = {_text(location)}
+location = {_text(location)}  # the packet's plan tells it: below the data folder it is shortest
 digest = ""  # `parcel-assets snapshot pin PLAN` writes it
 table = {_text(sketch.table.table)}
 encoding = {_text(sketch.table.encoding)}
@@ -132,7 +132,8 @@ unit = "cost units"
 # the share of validation shipments scored at milestones before the last
 milestone_fraction = {1.0 if small else 0.5}
 
-# ---- The bounded search. `parcel-assets plan show PLAN` prints the most it can cost.
+# ---- The bounded search. `parcel-assets plan show PLAN` prints the most it can cost. An
+# accelerator-hour is one worker slot for one hour; a worker on a CPU is one slot, too.
 [search]
 sampler = "tpe"  # or "random"
 seed = {STEPS}

@@ -5,7 +5,7 @@ Costs are taken as recorded: they come from stored scores, which a rerun checks.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from parcel_assets.core.ledger import Event, Kind
 from parcel_assets.core.plan import Plan
@@ -29,6 +29,7 @@ class ReplayedDecision:
     replayed_verdict: str
     reason: str
     fault: str  # what does not agree, or empty
+    quarantined: str = ""  # why its attempt counts for nothing now, or empty
 
     @property
     def agrees(self) -> bool:
@@ -37,8 +38,18 @@ class ReplayedDecision:
 
 
 def replay_decisions(plan: Plan, events: Iterable[Event]) -> tuple[ReplayedDecision, ...]:
-    """Return every verdict with its replay, in order of the reports."""
-    return tuple(_Replay(plan, events).decisions)
+    """Return every verdict with its replay, in order of the reports.
+
+    A quarantine marks the reports before it, too.
+    """
+    replay = _Replay(plan, events)
+    attempts = replay.state.attempts
+    return tuple(
+        replace(one, quarantined=attempts[one.attempt].quarantined or "")
+        if one.attempt in attempts
+        else one
+        for one in replay.decisions
+    )
 
 
 class _Replay:
@@ -46,7 +57,7 @@ class _Replay:
 
     def __init__(self, plan: Plan, events: Iterable[Event]) -> None:
         self._plan = plan
-        self._state = SearchState(plan)
+        self.state = SearchState(plan)
         # (batch, step) -> the cut as stored, and what is wrong with it, or empty
         self._cuts: dict[tuple[int | None, int], tuple[Cut | None, str]] = {}
         self.decisions: list[ReplayedDecision] = []
@@ -55,13 +66,13 @@ class _Replay:
                 self._batch(Batch.model_validate(event.body))
             elif event.kind == Kind.MILESTONE_REPORTED:
                 self._report(MilestoneReported.model_validate(event.body))
-            self._state.apply(event)
+            self.state.apply(event)
 
     def _batch(self, batch: Batch) -> None:
-        early = next_batch(self._plan, self._state) != batch.batch
+        early = next_batch(self._plan, self.state) != batch.batch
         fault = f"batch {batch.batch} was opened before it might" if early else ""
         stored = {cut.step: cut for cut in batch.cut_table}
-        replayed = {cut.step: cut for cut in cut_table(self._plan, self._state, batch.batch)}
+        replayed = {cut.step: cut for cut in cut_table(self._plan, self.state, batch.batch)}
         milestones = self._plan.training.milestones[:-1]
         keeps = dict(zip(milestones, self._plan.pruning.keep_fractions, strict=True))
         for step in sorted(stored | replayed):
@@ -95,14 +106,14 @@ class _Replay:
         return ""
 
     def _report(self, report: MilestoneReported) -> None:
-        subject = self._state.subjects.get(report.subject)
+        subject = self.state.subjects.get(report.subject)
         stored, verdict, reason = None, "", ""
         if subject is None:
             fault = f"{report.subject} was never started"
         else:
             stored, fault = self._cuts.get((subject.batch, report.step), (None, ""))
             verdict, reason = verdict_of(
-                self._plan, self._state, report.subject, report.step, report.cost_per_1000
+                self._plan, self.state, report.subject, report.step, report.cost_per_1000
             )
         if not fault and (str(report.verdict), report.reason) != (verdict, reason):
             fault = f"recorded {report.verdict!s} ({report.reason}), replayed {verdict} ({reason})"

@@ -139,13 +139,14 @@ def _compare(numbers: dict[str, Any], findings: Findings) -> None:
 def lacking_support(rule: SliceRule, numbers: Mapping[str, Any]) -> list[str]:
     """Return, in words, what a slice lacks of what its rule asks before anything is compared."""
     asked = (
-        ("shipments", max(rule.minimum_shipments, 2), "shipments"),
-        ("damaged_photos", rule.minimum_damaged_photos, "damaged photos"),
-        ("effective_photos", rule.minimum_effective_photos, "effective damaged photos"),
+        ("shipments", max(rule.minimum_shipments, 2), "shipment"),
+        ("damaged_photos", rule.minimum_damaged_photos, "damaged photo"),
+        ("effective_photos", rule.minimum_effective_photos, "effective damaged photo"),
     )
     lacking = [
-        f"{numbers[key]:.{int(key == 'effective_photos')}f} {words}, at least {minimum:g} asked"
-        for key, minimum, words in asked
+        f"{numbers[key]:.{int(key == 'effective_photos')}f} {word}{'s' * (numbers[key] != 1)}, "
+        f"at least {minimum:g} asked"
+        for key, minimum, word in asked
         if numbers[key] < minimum
     ]
     if numbers["reference"] is None and rule.absolute_miss_rate_limit is None:

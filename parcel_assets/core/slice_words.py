@@ -29,7 +29,7 @@ def sentence_of(numbers: Numbers, findings: Findings) -> str:
     if findings.harm:
         words = ". ".join(findings.harm)
     elif findings.lacking:
-        words = f"{NOT_ENOUGH} {interval_words(numbers)}"
+        words = f"{NOT_ENOUGH} {interval_words(numbers)}: {'; '.join(findings.lacking)}"
     elif findings.unproven:
         words = ". ".join(findings.unproven)
     else:

@@ -61,6 +61,22 @@ class Assignment:
         return {one: part for part, shipments in self.parts.items() for one in shipments}
 
     @property
+    def place_of(self) -> dict[str, str]:
+        """Shipment -> part; of a holdout in tranches, the own is told from others and from spent.
+
+        A photo of a spent shipment, encoded anew under a new name, would make the look no first.
+        """
+        places = self.part_of
+        if self.tranche is None:
+            return places
+        others = {None: "spent holdout"} | {
+            number: "holdout" if number == self.tranche else f"holdout tranche {number}"
+            for number in self.tranches
+        }
+        dealt = self.tranche_of
+        return places | {one: others[dealt.get(one)] for one in self.parts["holdout"]}
+
+    @property
     def linked(self) -> tuple[Component, ...]:
         """The assigned components of more than one shipment."""
         return tuple(one for one in self.components if len(one) > 1)

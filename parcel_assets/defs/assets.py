@@ -8,7 +8,6 @@ import enum
 from collections.abc import Callable
 
 import dagster as dg
-from pydantic import Field
 
 from parcel_assets.core.approval import who_words
 from parcel_assets.core.ports import Ports
@@ -141,39 +140,46 @@ class Outcome(enum.Enum):
     close = "close"
 
 
-class QualityDecision(dg.Config):
-    """Who decides what about the held slice report, and why."""
-
-    outcome: Outcome = Field(
+# who decides what about the held slice report, and why; in plain fields, since those of `dg.Config`
+# also take `{env: NAME}`, and a decision would print whatever the server's environment holds
+ANSWER = {
+    "outcome": dg.Field(
+        dg.Enum.from_python_enum(Outcome),  # type: ignore[no-untyped-call]
         description="accept: use it all the same, with a waiver that everybody can read. "
         "replace: turn it down and try the next best trial, once. "
-        "close: turn it down and end the search; its record stays"
-    )
-    name: str = Field(
+        "close: turn it down and end the search; its record stays",
+    ),
+    "name": dg.Field(
+        str,
         description="Your name. Nothing here checks it, and every page says so, unless the plan "
-        "lists approvers: then one of these, with a signature"
-    )
-    role: str = Field(description="In which role you decide, such as `quality owner`")
-    reason: str = Field(description="Why, in words that an auditor will read years later")
-    slice_evidence: str = Field(
+        "lists approvers: then one of these, with a signature",
+    ),
+    "role": dg.Field(str, description="In which role you decide, such as `quality owner`"),
+    "reason": dg.Field(str, description="Why, in words that an auditor will read years later"),
+    "slice_evidence": dg.Field(
+        str,
         description="Which slice report you read: copy `slice_evidence` from the page of "
-        "slice_report. A decision about any other report is refused"
-    )
-    scope: str = Field(
-        default="",
+        "slice_report. A decision about any other report is refused",
+    ),
+    "scope": dg.Field(
+        str,
+        default_value="",
         description="For accept only, and needed there: where it may be used, such as `belt "
         "cameras of two sites`",
-    )
-    expires_on: str = Field(
-        default="",
-        description="For accept only, and needed there: the last day on which it counts, such as "
-        "2030-12-31",
-    )
-    signature: str = Field(
-        default="",
+    ),
+    "expires_on": dg.Field(
+        str,
+        default_value="",
+        description="For accept only, and needed there: the last day (UTC) on which it counts, "
+        "such as 2030-12-31",
+    ),
+    "signature": dg.Field(
+        str,
+        default_value="",
         description="Where the plan lists approvers: what `parcel-assets decide REVISION ... "
         "--key private.pem --sign-only` printed for exactly these answers",
-    )
+    ),
+}
 
 
 @dg.asset(
@@ -183,9 +189,10 @@ class QualityDecision(dg.Config):
     group_name="3_choice",
     kinds={"python"},
     owners=[QUALITY],
+    config_schema=ANSWER,
 )
 def quality_decision(
-    context: dg.AssetExecutionContext, config: QualityDecision, parcel_assets: ParcelAssets
+    context: dg.AssetExecutionContext, parcel_assets: ParcelAssets
 ) -> dg.MaterializeResult[None]:
     """A person's documented answer to a held slice report. No job makes it, and no sensor.
 
@@ -194,23 +201,13 @@ def quality_decision(
     materialize `final_evaluation` and what follows; after `replace` materialize `selected_rerun`
     and `slice_report`; after `close` nothing: the record of the search is published.
     """
-    revision = context.partition_key
+    revision, answer = context.partition_key, dict(context.op_execution_context.op_config)
+    answer["outcome"] = answer["outcome"].value
     with refusals_shown(parcel_assets):
         ports, called = parcel_assets.open(), parcel_assets.called()
-        recorded = decision.record_decision(
-            revision,
-            ports,
-            outcome=config.outcome.value,
-            name=config.name,
-            role=config.role,
-            reason=config.reason,
-            scope=config.scope,
-            expires_on=config.expires_on,
-            slice_evidence=config.slice_evidence,
-            signature=config.signature,
-        )
+        recorded = decision.record_decision(revision, ports, **answer)
         published: Metadata = {}
-        if config.outcome == Outcome.close:
+        if answer["outcome"] == Outcome.close.value:
             published = describe(release.build_packet(revision, ports), ports, called)
     document = recorded.decision.document()
     numbers = document.pop("numbers_seen")
@@ -220,7 +217,6 @@ def quality_decision(
         "next_step": called.pasteable(recorded.next_step),
         "held_slices": " ".join(numbers["slices"]),
         **document,
-        **{name: value for name, value in numbers.items() if isinstance(value, float)},
     }
     record = {f"record/{name}": value for name, value in published.items()}
     return dg.MaterializeResult(

@@ -9,7 +9,6 @@ from typing import Any
 
 import dagster as dg
 
-from parcel_assets.core.approval import decide_commands, may_decide
 from parcel_assets.core.attempts import not_counted
 from parcel_assets.core.codec import digest_value
 from parcel_assets.core.command_words import PLAIN, Called
@@ -19,7 +18,6 @@ from parcel_assets.core.evidence import (
     RegistryBody,
     RerunBody,
     SearchBody,
-    SliceBody,
     SnapshotBody,
     SplitBody,
     TableBody,
@@ -28,14 +26,20 @@ from parcel_assets.core.ports import Ports
 from parcel_assets.core.refusals import admitted_of, refusals_of
 from parcel_assets.core.search import fold_search
 from parcel_assets.core.stage import Evidence, Stage
-from parcel_assets.defs.metadata_values import costs_shown, facts, picture, readable, table
-from parcel_assets.defs.plots import cost_curve_md, learning_curves_md, slice_heat_map_md
+from parcel_assets.defs.metadata_slices import after_name, slices_metadata
+from parcel_assets.defs.metadata_values import (
+    NO_VALUE,
+    costs_shown,
+    facts,
+    picture,
+    readable,
+    table,
+)
+from parcel_assets.defs.plots import cost_curve_md, learning_curves_md
 from parcel_assets.steps.admission import load_plan
 
 Metadata = dict[str, Any]
-WORST_NAMED = 6  # photos of a slice named in a table
 ATTEMPTS_NAMED = 50
-NO_VALUE = "(none)"
 NO_QUALITY_CLAIM = (
     "cost_per_1000 is the lowest of all trials and was chosen for that: expect corrected_cost"
 )
@@ -187,6 +191,7 @@ def _rerun(evidence: Evidence, _ports: Ports) -> Metadata:
     trained.append(("reference", body.reference))
     return {
         "selected_trial": body.selected_trial,
+        "slice_informed": body.slice_informed,
         **costs_shown({"cost_per_1000": body.selected_cost_per_1000}, missed),
         "no_quality_claim": NO_QUALITY_CLAIM,
         "corrected_cost": facts(
@@ -219,62 +224,7 @@ def _rerun(evidence: Evidence, _ports: Ports) -> Metadata:
         "judgement": facts(costs_shown(body.judgement, missed)),
         "validation": facts(costs_shown(body.validation, missed)),
         "reference_validation": facts(costs_shown(body.reference_validation, reference_missed)),
-        "slice_informed": body.slice_informed,
     }
-
-
-def _slices(evidence: Evidence, ports: Ports) -> Metadata:
-    body = SliceBody.model_validate(evidence.body)
-    names = (
-        *("name", "measure", "candidate", "reference", "difference", "lower", "upper", "margin"),
-        *("harm_chance_adjusted", "shrunken_difference"),
-    )
-    words = [
-        {
-            "name": one["name"],
-            "role": one["role"],
-            "outcome": str(one["outcome"]).upper(),
-            "in_words": _after_name(one),
-        }
-        for one in body.slices
-    ]
-    shown: Metadata = {
-        "disposition": body.disposition,
-        "protected_passed": body.protected_passed,
-    }
-    if not body.protected_passed:
-        approvers = load_plan(evidence.revision, ports)[0].approvers
-        shown["next_command"] = decide_commands(evidence.revision, approvers)["accept"]
-        shown["who_may_decide"] = "; ".join(may_decide(approvers))
-        shown["slice_evidence"] = digest_value(evidence.document())
-    shown["slices"] = table(words)
-    shown["heat_map"] = slice_heat_map_md(body.slices)
-    if body.worst_sheet is not None:
-        shown["missed_damage"] = picture(ports.store.get(body.worst_sheet), "missed damage")
-    for name, sheet in body.worst_sheets.items():
-        shown[f"missed_{name}"] = picture(ports.store.get(sheet), f"missed damage: {name}")
-    shown["behind_each_slice"] = table(
-        [
-            {
-                "name": name,
-                "shipments": behind["shipments_total"],
-                "photos": behind["photos_total"],
-                "missed": behind["missed_total"],
-                "worst_photos": ", ".join(
-                    str(one["photo_id"]) for one in behind["photos"][:WORST_NAMED] if one["missed"]
-                )
-                or NO_VALUE,
-            }
-            for name, behind in body.members.items()
-        ]
-    )
-    shown["slice_numbers"] = table([{name: one.get(name) for name in names} for one in body.slices])
-    return shown
-
-
-def _after_name(one: Mapping[str, Any]) -> str:
-    """Return a slice's sentence without the name that stands beside it."""
-    return str(one["sentence"]).removeprefix(f"{one['name']}: ")
 
 
 def _final(evidence: Evidence, _ports: Ports) -> Metadata:
@@ -284,7 +234,7 @@ def _final(evidence: Evidence, _ports: Ports) -> Metadata:
         "sentence": body.sentence,
         "result": facts(body.result),
         "slices": table(
-            [{"name": one["name"], "in_words": _after_name(one)} for one in body.result["slices"]]
+            [{"name": one["name"], "in_words": after_name(one)} for one in body.result["slices"]]
         ),
         "disposition": body.disposition,
         "threshold": readable(body.threshold),
@@ -323,7 +273,7 @@ _DESCRIPTIONS: dict[Stage, Callable[[Evidence, Ports], Metadata]] = {
     Stage.SEARCH: _search,
     Stage.TABLE: _trial_table,
     Stage.RERUN: _rerun,
-    Stage.SLICES: _slices,
+    Stage.SLICES: slices_metadata,
     Stage.FINAL: _final,
     Stage.PACKET: _packet,
     Stage.REGISTRY: _registry,

@@ -9,6 +9,7 @@ import dagster as dg
 from parcel_assets.core.statistics import cost_words
 
 DIGITS = 4
+NO_VALUE = "(none)"
 # fields that are costs per 1,000, wherever they stand
 COSTS = {
     "cost_per_1000", "standard_error", "guarded_standard_error", "upper_bound_guarded",

@@ -16,7 +16,7 @@ from parcel_assets.drills import (
     reports,
     slices,
 )
-from parcel_assets.drills.ground import Base, Ground, Tell
+from parcel_assets.drills.ground import REVISION, Base, Ground, Tell
 from parcel_assets.drills.records import Report
 
 Play = Callable[[Ground, Report], None]
@@ -30,7 +30,7 @@ class Drill:
     incident: str
     right: str
     play: Play
-    revision: str = "drill"
+    revision: str = REVISION
     empty: bool = False  # it prepares an archive of its own
 
 
@@ -155,8 +155,10 @@ def run_drill(drill: Drill, base: Base, tell: Tell) -> Report:
 def evidence_of(drill: Drill, root: Path) -> list[str]:
     """Return the commands that show what a kept drill left behind."""
     data = root / drill.name
+    prepared = f"({REVISION}, listed too, is what every folder is prepared with; it is not run)"
     return [
         f"parcel-assets --data {shlex.quote(str(data))} status {drill.revision}",
         f"parcel-assets --data {shlex.quote(str(data))} ledger show {drill.revision}",
         f"parcel-assets --data {shlex.quote(str(data))} ui",
+        *([prepared] if drill.revision != REVISION and not drill.empty else []),
     ]

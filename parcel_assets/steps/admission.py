@@ -12,6 +12,7 @@ from typing import Any
 
 from parcel_assets.core.anchor import Anchor, anchors_of, check_anchors
 from parcel_assets.core.approval import approval_fault
+from parcel_assets.core.decision_rules import recorded_fault
 from parcel_assets.core.errors import AdmissionError, LedgerError
 from parcel_assets.core.evidence import PacketBody, SplitBody
 from parcel_assets.core.gates import GATES, Chain, Gate, GateVerdict
@@ -116,8 +117,8 @@ def load_plan(revision: str, ports: Ports) -> tuple[Plan, str]:
             f"no plan under search revision {revision!r}",
             expected="a registered plan",
             where="ledger",
-            remedy=f"Run `parcel-assets plan register {revision}`, or pick one of: "
-            f"{', '.join(ports.ledger.revisions()) or 'none yet'}.",
+            remedy=f"Pick one of: {', '.join(ports.ledger.revisions()) or 'none yet'}. Or register "
+            "it, naming its plan's file: `parcel-assets plan register PLAN`.",
         )
     plan = plan_from_fields(frozen.body["plan"], where=f"frozen plan of {revision}")
     return plan, str(frozen.body["plan_digest"])
@@ -178,11 +179,16 @@ def _observe(chain: Chain, ports: Ports) -> dict[str, Any]:
 
 
 def _approvals(chain: Chain, ports: Ports) -> dict[str, str | None]:
-    """Return, by decision's event, why the plan's approvers did not make it, or None."""
+    """Return, by decision's event, why the plan's approvers did not make it, or None.
+
+    An event that is no decision is left to the chain, which says so.
+    """
     found: dict[str, str | None] = {}
     after = ""
     for event in chain.events:
-        if event.kind == Kind.DECISION_RECORDED and chain.plan.approvers:
+        if event.kind != Kind.DECISION_RECORDED:
+            continue
+        if recorded_fault(event.body) is None:
             fault = approval_fault(
                 chain.plan.approvers,
                 chain.revision,
@@ -191,21 +197,21 @@ def _approvals(chain: Chain, ports: Ports) -> dict[str, str | None]:
                 ports.signature_holds,
                 after=after,
             )
-            after = event.digest
             found[event.digest] = None if fault is None else f"{fault[0]}; expected {fault[1]}"
+        after = event.digest
     return found
 
 
 def require_sound_decisions(stage: Stage, chain: Chain) -> None:
-    """Raise AdmissionError where a decision that counts was not made by the plan's approvers."""
+    """Raise AdmissionError where a decision that counts says too little or is nobody's."""
     fault = chain.unsound_decision
     if fault is not None:
         raise AdmissionError(
             fault,
-            expected="decisions that the plan's approvers signed",
+            expected="decisions as `parcel-assets decide` records them",
             where=f"{stage} of {chain.revision}",
-            remedy="Somebody wrote it into the ledger without their key. Find out who, and let an "
-            "approver decide.",
+            remedy="Somebody wrote it into the ledger by another way. Find out who, and let one "
+            "who may decide do so.",
             gate="protected_slices",
             gate_stage=str(Stage.SLICES),
             hold=None,

@@ -193,7 +193,7 @@ def split_shipments(revision: str, ports: Ports) -> Evidence:
                 parts = write_parts(photos, pairs, pixels, ports, custody)
                 rows = ports.store.get_document(parts["holdout"].rows)
                 digest = holdout_digest(holdout_keys(section.archive, rows))
-                alike = near_copies(photos, pixels, assignment.part_of)
+                alike = near_copies(photos, pixels, assignment.place_of)
                 reserved = seal_reserved(session, photos, labels, assignment)
                 sealed = seal_holdout(
                     session,

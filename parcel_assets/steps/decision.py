@@ -5,14 +5,13 @@ refused for evidence that has since changed, once the holdout is open, and for a
 """
 
 from dataclasses import dataclass
-from datetime import date
 
 from parcel_assets.core.approval import approval_fault, approver_fault, signed_bytes
 from parcel_assets.core.chain import Chain
+from parcel_assets.core.decision_rules import expiry_fault, words_fault
 from parcel_assets.core.disposition import HOLD_SLICE_QUALITY
 from parcel_assets.core.errors import AdmissionError, DecisionError
 from parcel_assets.core.ledger import Event, Kind, last_of
-from parcel_assets.core.plain_words import odd_character
 from parcel_assets.core.ports import Ports
 from parcel_assets.core.selection import (
     close_decision,
@@ -25,13 +24,12 @@ from parcel_assets.core.trial import Decision
 from parcel_assets.steps.admission import admit, leased, load_chain
 from parcel_assets.steps.decision_numbers import numbers_seen
 
-REASON_CHARACTERS_MINIMUM = 10
-OUTCOMES = ("accept", "replace", "close")
+WORDS = ("name", "role", "reason", "scope", "expires_on")
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedDecision:
-    """A decision on record, what it means in missed photos, and what happens next."""
+    """A decision on record, what accepting means in missed parcels, and what happens next."""
 
     decision: Decision
     event: Event
@@ -91,12 +89,10 @@ def record_decision(
             remedy = _how_to_sign(revision) if listed else "Decide without a key."
             raise _refused(revision, *fault, remedy)
         (event,) = ports.ledger.append(lease, [(Kind.DECISION_RECORDED, decision.document())])
-    return RecordedDecision(
-        decision,
-        event,
-        str(decision.numbers_seen["consequence"]),
-        _next_step(answer.outcome, chain),
-    )
+    words = str(decision.numbers_seen["consequence"])
+    if answer.outcome != "accept":
+        words = f"Had it been accepted: {words}"
+    return RecordedDecision(decision, event, words, _next_step(answer.outcome, chain))
 
 
 def bytes_to_sign(revision: str, ports: Ports, answer: Answer) -> bytes:
@@ -115,26 +111,23 @@ def _decided_before(chain: Chain) -> str:
 def _decision(chain: Chain, ports: Ports, answer: Answer) -> Decision:
     """Return the decision that an answer makes; raises DecisionError where it may not be made."""
     revision, outcome = chain.revision, answer.outcome
-    name, role = answer.name.strip(), answer.role.strip()
-    _require_words(revision, outcome, name=name, role=role, reason=answer.reason)
-    _require_plain(revision, name=name, role=role, reason=answer.reason, scope=answer.scope)
-    fault = approver_fault(chain.plan.approvers, name, role)
+    words = {one: getattr(answer, one).strip() for one in WORDS}
+    name, role = words["name"], words["role"]
+    fault = words_fault(outcome, words)
+    if fault is None and outcome == "accept":
+        fault = expiry_fault(words["expires_on"], day_of(ports.ledger.now()))
     if fault is not None:
-        raise _refused(revision, *fault, "Let one of them decide, in their role.")
-    if outcome == "accept":
-        today = day_of(ports.ledger.now())
-        _require_bounds(revision, answer.scope, answer.expires_on, today)
+        raise _refused(revision, *fault)
+    who = approver_fault(chain.plan.approvers, name, role)
+    if who is not None:
+        raise _refused(revision, *who, "Let one of them decide, in their role.")
     _require_shut_holdout(chain)
     _require_undecided(chain, outcome)
     _require_current(chain, answer.slice_evidence)
     _require_slice_hold(chain)
     return Decision(
         outcome=outcome,
-        name=name,
-        role=role,
-        reason=answer.reason.strip(),
-        scope=answer.scope.strip() if outcome == "accept" else "",
-        expires_on=answer.expires_on if outcome == "accept" else "",
+        **words,
         slice_evidence=chain.digests[Stage.SLICES],
         numbers_seen=numbers_seen(chain, ports),
         signature=answer.signature.strip(),
@@ -148,69 +141,28 @@ def _how_to_sign(revision: str) -> str:
     )
 
 
-def _require_words(revision: str, outcome: str, *, name: str, role: str, reason: str) -> None:
-    if outcome not in OUTCOMES:
-        raise _refused(
-            revision, repr(outcome), f"one of {', '.join(OUTCOMES)}", "Pick one of them."
-        )
-    for field, text in (("name", name), ("role", role)):
-        if not text.strip():
-            raise _refused(
-                revision, f"no {field}", f"the {field} of who decides", f"Give your {field}."
-            )
-    if len(reason.strip()) < REASON_CHARACTERS_MINIMUM:
-        raise _refused(
-            revision,
-            f"the reason {reason.strip()!r}",
-            f"at least {REASON_CHARACTERS_MINIMUM} characters",
-            "Say why: the packet prints it.",
-        )
-
-
-def _require_plain(revision: str, **words: str) -> None:
-    for field, text in words.items():
-        fault = odd_character(text.strip())
-        if fault is not None:
-            raise _refused(
-                revision,
-                f"{field} with {fault}",
-                "plain text on one line, which every page shows as it is",
-                f"Type the {field} anew.",
-            )
-
-
-def _require_bounds(revision: str, scope: str, expires_on: str, today: date) -> None:
-    """Refuse an acceptance without scope, without a date, or that has run out already."""
-    if not scope.strip():
-        raise _refused(revision, "no scope", "where the acceptance counts", "Give its scope.")
-    try:
-        expiry = date.fromisoformat(expires_on)
-    except ValueError as error:
-        raise _refused(
-            revision, f"expiry {expires_on!r}", "a date such as 2027-06-30", "Give the last day."
-        ) from error
-    if expiry.isoformat() != expires_on:  # 20270630 and 2027-W26-3 are other words for a day
-        raise _refused(
-            revision, f"expiry {expires_on!r}", f"{expiry.isoformat()}", "Give the day so."
-        )
-    if expiry < today:
-        raise _refused(
-            revision,
-            f"an acceptance that expired on {expires_on}",
-            f"a date from {today.isoformat()} on",
-            "Give a later day, or do not accept.",
-        )
-
-
 def _require_shut_holdout(chain: Chain) -> None:
-    others = chain.observed.get("receipts", ()) and not chain.plan.final.allow_spent
-    if chain.is_opening or others:
+    """Refuse once this search, or another one over the same shipments, has opened the holdout."""
+    if chain.is_opening:
         raise _refused(
             chain.revision,
             "an opened holdout",
             "a decision before the final evaluation",
             "The holdout is open, so nothing may be decided any more. Plan a new search revision.",
         )
+    receipts = chain.observed.get("receipts", ())
+    if receipts and not chain.plan.final.allow_spent:
+        others = ", ".join(sorted({str(one.get("revision")) for one in receipts}))
+        raise _refused(
+            chain.revision,
+            f"a holdout that {others} has opened",
+            "one that nobody has opened: this search cannot come to a final evaluation any more",
+            f"{_ended_by(chain.revision)} Then plan a new search revision.",
+        )
+
+
+def _ended_by(revision: str) -> str:
+    return f"End it with `parcel-assets close {revision} --reason TEXT`: its record stays."
 
 
 def _require_undecided(chain: Chain, outcome: str) -> None:
@@ -250,14 +202,9 @@ def _require_undecided(chain: Chain, outcome: str) -> None:
 
 
 def _require_current(chain: Chain, slice_evidence: str | None) -> None:
-    current = chain.digests.get(Stage.SLICES)
-    if current is None:
-        raise _refused(
-            chain.revision,
-            "no slice report",
-            "a held slice gate",
-            "Nothing is held. Materialize slice_report first.",
-        )
+    if Stage.SLICES not in chain.digests:
+        _require_slice_hold(chain)  # says which gate stops the chain before it, if one does
+    current = chain.digests[Stage.SLICES]
     if slice_evidence is not None and slice_evidence != current:
         raise _refused(
             chain.revision,
@@ -275,11 +222,18 @@ def _require_slice_hold(chain: Chain) -> None:
         facts = error.facts
         if facts.get("gate") == "protected_slices" and facts.get("hold") == HOLD_SLICE_QUALITY:
             return
+        if facts.get("gate") == "evidence" and Stage.SLICES not in chain.evidence:
+            raise _refused(
+                chain.revision,
+                "no slice report",
+                "a held slice gate",
+                f"Nothing is held yet: `parcel-assets run {chain.revision}` goes on.",
+            ) from error
         raise _refused(
             chain.revision,
             f"gate {facts.get('gate')} not passed",
             "a held slice gate; no decision lifts another gate",
-            error.remedy,
+            f"{error.remedy} {_ended_by(chain.revision)}",
         ) from error
     # a newer decision may take the place of an acceptance while the holdout is shut
     if chain.slices.protected_passed:

@@ -3,19 +3,35 @@
 Read from evidence and stored validation scores; what the numbers mean is said by core.consequence.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from parcel_assets.core.chain import Chain
-from parcel_assets.core.consequence import consequence_words, parcels_missed_per_1000
+from parcel_assets.core.consequence import (
+    consequence_words,
+    parcels_damaged,
+    parcels_missed_per_1000,
+)
+from parcel_assets.core.pending import Pending, pending_of
 from parcel_assets.core.ports import Flags, Ports
 from parcel_assets.core.slice_report import slice_photos, slice_rules
 from parcel_assets.core.split import labelled_attributes
 from parcel_assets.core.table import unpack_scores
 from parcel_assets.core.thresholds import review_decisions
+from parcel_assets.steps.admission import load_chain
 
 _MISSED = ("name", "missed_per_1000", "reference_missed_per_1000")
+
+
+def pending_decision(revision: str, ports: Ports) -> Pending | None:
+    """Return what a revision asks of a person, with what accepting would mean, or None."""
+    chain = load_chain(revision, ports)
+    found = pending_of(chain)
+    if found is None:
+        return None
+    return replace(found, if_accepted=str(numbers_seen(chain, ports)["consequence"]))
 
 
 def numbers_seen(chain: Chain, ports: Ports) -> dict[str, Any]:
@@ -52,18 +68,13 @@ def _in_parcels(chain: Chain, ports: Ports, held: set[str]) -> dict[str, Any]:
             round(parcels_missed_per_1000(one, damaged, shipments, among), 3) for one in reviews
         ]
 
-    whole = missed()
-    by_slice = [
-        dict(
-            zip(
-                _MISSED,
-                (rule.name, *missed(slice_photos(rule, attributes, len(rows)))),
-                strict=True,
-            )
-        )
-        for rule in slice_rules(chain.plan.slices, attributes)
-        if rule.name in held
-    ]
+    whole, by_slice = missed(), []
+    for rule in slice_rules(chain.plan.slices, attributes):
+        if rule.name in held:
+            among = slice_photos(rule, attributes, len(rows))
+            parcels = parcels_damaged(damaged, shipments, among)
+            numbers = dict(zip(_MISSED, (rule.name, *missed(among)), strict=True))
+            by_slice.append({**numbers, "parcels": parcels})
     return {
         "parcels_missed_per_1000": whole[0],
         "reference_parcels_missed_per_1000": whole[1],

@@ -10,7 +10,7 @@ from parcel_assets.core.trial import Purpose
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a worker is to train next."""
+    """One training to do; `subject` names it in the ledger, once per revision."""
 
     subject: str
     purpose: Purpose

@@ -12,6 +12,7 @@ from parcel_assets.core.chain import Chain
 from parcel_assets.core.errors import HoldoutError
 from parcel_assets.core.evidence import FinalBody
 from parcel_assets.core.final import FinalRequest, require_same_request
+from parcel_assets.core.final_record import recorded_final
 from parcel_assets.core.ledger import Event, Kind, last_of
 from parcel_assets.core.ports import Ports
 from parcel_assets.core.search_charges import final_charge
@@ -21,7 +22,6 @@ from parcel_assets.core.selection import (
     require_open_revision,
 )
 from parcel_assets.core.stage import Evidence, Stage
-from parcel_assets.core.timestamps import level_of
 from parcel_assets.steps.admission import StageSession, open_stage
 from parcel_assets.steps.dispatch_repair import require_lineages
 from parcel_assets.steps.timestamps import stamp_choice
@@ -50,11 +50,12 @@ def evaluate_final(revision: str, ports: Ports) -> Evidence:
                 require_lineages(session)
                 ports.vault.require_key()
                 stamp_choice(session.lease, ports)
-                opened = _open(session, request)
+                _open(session, request)
             else:
                 require_same_request(opened.body, request, f"final evaluation of {revision}")
-            evaluated = _look(session, request)
-        return session.record(_final_body(chain, ports, opened, evaluated))
+            _look(session, request)
+        recorded = recorded_final(ports.ledger.events(revision))
+        return session.record(FinalBody(disposition=chain.disposition(), **recorded))
 
 
 def final_request(chain: Chain, ports: Ports) -> FinalRequest:
@@ -93,7 +94,7 @@ def final_request(chain: Chain, ports: Ports) -> FinalRequest:
     )
 
 
-def _open(session: StageSession, request: FinalRequest) -> Event:
+def _open(session: StageSession, request: FinalRequest) -> None:
     """Leave the receipt, then append the opening; a receipt of this very request is resumed.
 
     The receipt comes first: a crash between the two leaves a holdout that only this request opens,
@@ -121,7 +122,7 @@ def _open(session: StageSession, request: FinalRequest) -> Event:
     # a key that is spent already stays with the search that opened it first
     spent = chain.observed["holdout_opened_by"]
     fresh = [key for key in keys if spent.get(key, chain.revision) == chain.revision]
-    return ports.ledger.open_holdout(session.lease, identity, fresh)
+    ports.ledger.open_holdout(session.lease, identity, fresh)
 
 
 def _reused(chain: Chain) -> dict[str, Any]:
@@ -135,7 +136,7 @@ def _reused(chain: Chain) -> dict[str, Any]:
     return {"shipments": len(spent), "keys": len(keys), "by": sorted(by)} if keys else {}
 
 
-def _look(session: StageSession, request: FinalRequest) -> Event:
+def _look(session: StageSession, request: FinalRequest) -> None:
     """Let the vault look, or repeat what it saw, and append the result."""
     ports = session.ports
     ports.notify("progress", {"stage": str(Stage.FINAL), "done": 0, "total": 1})
@@ -145,29 +146,7 @@ def _look(session: StageSession, request: FinalRequest) -> Event:
     charged = final_charge(session.chain.plan, took)
     facts = {"charged_seconds": charged, "took_seconds": round(max(0.0, took), 6)}
     entry = (Kind.HOLDOUT_EVALUATED, {**answer, **facts})
-    (event,) = ports.ledger.append(session.lease, [entry])
-    return event
-
-
-def _final_body(chain: Chain, ports: Ports, opened: Event, evaluated: Event) -> FinalBody:
-    reused = opened.body.get("reused", {})
-    custody = str(evaluated.body.get("evidence_level", "L1"))
-    return FinalBody(
-        disposition=chain.disposition(),
-        holdout_digest=opened.body["holdout_digest"],
-        model=opened.body["model"],
-        evaluator_digest=opened.body["evaluator_digest"],
-        threshold=opened.body["threshold"],
-        opened_event=opened.digest,
-        predictions_digest=evaluated.body["predictions_digest"],
-        result=dict(evaluated.body["result"]),
-        outcome=evaluated.body["outcome"],
-        sentence=evaluated.body["sentence"],
-        evidence_level=level_of(custody, ports.ledger.events(chain.revision)),
-        evidence_level_reason=evaluated.body.get("evidence_level_reason"),
-        reused_shipments=reused.get("shipments", 0),
-        reused_times=len(reused.get("by", ())),
-    )
+    ports.ledger.append(session.lease, [entry])
 
 
 def _identity(request: FinalRequest) -> dict[str, Any]:

@@ -39,8 +39,9 @@ from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.core.table import table_digest, table_rows, unpack_scores
 from parcel_assets.core.trial import TrialRow
 from parcel_assets.steps.admission import StageSession, open_stage, require_sound_decisions
-from parcel_assets.steps.dispatch import Job, JobResult, run_jobs
+from parcel_assets.steps.dispatch import TaskResult, run_tasks
 from parcel_assets.steps.dispatch_repair import require_lineages
+from parcel_assets.steps.dispatch_work import Task
 
 WORST_PHOTOS_MAXIMUM = 24
 SHEET_COLUMNS = 6
@@ -70,9 +71,9 @@ def rerun_selected(revision: str, ports: Ports) -> Evidence:
         failures = failure_reasons(state.attempts.values())
         selection = _freeze(session, rows, replacing, failures)
         chosen = next(row for row in rows if row.trial_id == selection.trial)
-        jobs = rerun_jobs(chain, chosen)
-        results = run_jobs(
-            jobs,
+        tasks = rerun_tasks(chain, chosen)
+        results = run_tasks(
+            tasks,
             plan=chain.plan,
             lease=session.lease,
             ports=ports,
@@ -80,19 +81,19 @@ def rerun_selected(revision: str, ports: Ports) -> Evidence:
             workers=ports.workers,
         )
         _require_no_parent(ports.ledger.events(revision), results)
-        trained = [_trained(job, results[job.subject]) for job in jobs]
+        trained = [_trained(task, results[task.subject]) for task in tasks]
         return session.record(_rerun_body(session, rows, selection, trained))
 
 
-def rerun_jobs(chain: Chain, chosen: TrialRow) -> list[Job]:
+def rerun_tasks(chain: Chain, chosen: TrialRow) -> list[Task]:
     """Return the trainings after the search: own seed first, declared seeds, the reference."""
     subject = f"rerun/{chosen.trial_id}"
     seeds = [("own", chosen.seed), *((str(seed), seed) for seed in chain.plan.rerun.seeds)]
-    jobs = [
-        Job(f"{subject}/{name}", "rerun", dict(chosen.configuration), seed) for name, seed in seeds
+    tasks = [
+        Task(f"{subject}/{name}", "rerun", dict(chosen.configuration), seed) for name, seed in seeds
     ]
     reference = chain.plan.reference
-    return [*jobs, Job(REFERENCE, "reference", dict(reference.configuration), reference.seed)]
+    return [*tasks, Task(REFERENCE, "reference", dict(reference.configuration), reference.seed)]
 
 
 def _freeze(
@@ -127,7 +128,7 @@ def _freeze(
     return selection
 
 
-def _require_no_parent(events: tuple[Event, ...], results: Mapping[str, JobResult]) -> None:
+def _require_no_parent(events: tuple[Event, ...], results: Mapping[str, TaskResult]) -> None:
     """Raise CheckpointError where a rerun resumed a checkpoint: it must start from nothing (H3)."""
     counted = {result.attempt for result in results.values()}
     for event in events:
@@ -142,11 +143,11 @@ def _require_no_parent(events: tuple[Event, ...], results: Mapping[str, JobResul
             )
 
 
-def _trained(job: Job, result: JobResult) -> TrainedModel:
+def _trained(task: Task, result: TaskResult) -> TrainedModel:
     return TrainedModel(
-        subject=job.subject,
-        seed=job.seed,
-        configuration=dict(job.configuration),
+        subject=task.subject,
+        seed=task.seed,
+        configuration=dict(task.configuration),
         attempt=result.attempt,
         model=result.model,
         scores=result.scores,

@@ -23,6 +23,13 @@ def draw(path: Path, content: int, side_pixels: int = 24) -> None:
     Image.fromarray(values.astype(np.uint8)).save(path, "JPEG", quality=90)
 
 
+def draw_smooth(path: Path) -> None:
+    """Draw what a camera might see: colours that change slowly, unlike noise."""
+    across, down = np.meshgrid(np.linspace(0, 3, 96), np.linspace(0, 2, 96))
+    waves = [np.sin(across + down), np.cos(across * 2), np.sin(down * 3)]
+    Image.fromarray((np.stack(waves, axis=2) * 100 + 128).astype(np.uint8)).save(path, quality=95)
+
+
 def row(path: str, shipment: str = "0001", label: str = "intact", **more: str) -> dict[str, str]:
     """Return a table row; damaged photos have a dent unless said otherwise."""
     usual = {"damage_type": "dent" if label == "damaged" else "", "camera_class": "top"}

@@ -15,6 +15,7 @@ from parcel_assets.adapters.packet_folder import fetch_packet, require_verified,
 from parcel_assets.adapters.signer_ecdsa import EcdsaSigner
 from parcel_assets.core.errors import PacketError
 from parcel_assets.core.ledger import Kind
+from parcel_assets.core.packet_files import derived_files
 from parcel_assets.steps.release import build_packet
 from parcel_assets_tests.release_packets import (
     change_json,
@@ -178,9 +179,26 @@ def rewrite_the_history(folder: Path) -> None:
     write_chain(folder, said)
 
 
+def better_than_the_vault_said(folder: Path) -> None:
+    """Let the vault have said FAIL, and the evidence PASS, all digests and pages made anew."""
+    said = said_in(folder)
+    place = next(n for n, one in enumerate(said) if one[0] == Kind.HOLDOUT_EVALUATED)
+    kind, body, at = said[place]
+    said[place] = (kind, {**body, "outcome": "FAIL"}, at)
+    write_chain(folder, said)
+    files = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    for path, data in derived_files(files).items():
+        (folder / path).write_bytes(data)
+
+
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
+        (better_than_the_vault_said, "evidence/final_evaluation.json: has another outcome"),
         (reorder_the_ledger, "ledger.jsonl: the chain of events is broken: event 12"),
         (open_a_second_time, "ledger.jsonl: opens the holdout 2 times, expected exactly once"),
         (train_after_the_opening, "ledger.jsonl: has attempt_started"),

@@ -4,9 +4,16 @@ import io
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFont
 
-from parcel_assets.adapters.pictures_pillow import PAPER, PHOTOS_MAXIMUM, PillowPictures
+from parcel_assets.adapters.pictures_pillow import (
+    CAPTION_SIZE,
+    PAPER,
+    PHOTO_PIXELS,
+    PHOTOS_MAXIMUM,
+    PillowPictures,
+    _fitted,
+)
 
 
 def photos(count: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
@@ -51,3 +58,14 @@ def test_no_photos_is_an_empty_sheet_and_many_are_bounded() -> None:
 def test_each_photo_has_a_caption() -> None:
     with pytest.raises(ValueError, match="2 photos, 1 captions"):
         PillowPictures().contact_sheet(photos(2), ["a"], 3)
+
+
+def test_a_long_name_keeps_its_end_where_names_differ() -> None:
+    font = ImageFont.load_default(CAPTION_SIZE)
+    long = "belt-7/2026-11-30/0012345678901_{}.jpg"
+    first, second = (_fitted(long.format(number), font) for number in (1, 2))
+    assert first.startswith("belt")
+    assert first.endswith("_1.jpg")
+    assert first != second
+    assert font.getlength(first) <= PHOTO_PIXELS
+    assert _fitted("short", font) == "short"

@@ -133,3 +133,12 @@ def test_lines_are_what_toml_calls_lines(tmp_path: Path, odd: str) -> None:
     (tmp_path / "odd.toml").write_text(text, encoding="utf-8")
     plan_folder.write_copy(tmp_path / "odd.toml", tmp_path / "copy.toml", {"digest": "new"})
     assert (tmp_path / "copy.toml").read_text("utf-8") == text.replace('""', '"new"')
+
+
+def test_a_folder_named_like_a_plan_is_called_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "parcels-a.toml").mkdir()
+    with pytest.raises(PlanError, match="found a folder; expected a plan file"):
+        find_plan("parcels-a", tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PlanError, match="Not a directory"):
+        find_plan("parcels-a", tmp_path / "file")

@@ -2,8 +2,10 @@
 
 import json
 import re
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,6 +105,60 @@ def test_cost_search_pictures_and_verification_have_their_chapters(
         assert words in reader.text, words
     assert reader.elements.count("img") == 3  # one of them of the protected slice
     assert reader.open == []
+
+
+def test_the_winner_s_own_number_is_called_no_quality_claim_beside_the_corrected_one(
+    files: dict[str, bytes],
+) -> None:
+    text = Reader(render_report(files).decode()).text
+    rerun = json.loads(files["evidence/selected_rerun.json"])["body"]
+    corrected = rerun["corrected_cost"]["mean"]
+    assert "chosen for being low: it is no quality claim" in text
+    assert f"The corrected one, {corrected:.0f}, is what to expect on new shipments" in text
+    card = files["model_card.md"].decode()
+    assert "no quality claim" in card
+    assert f"| winner, corrected for the choice, per 1,000 | {corrected:.1f} |" in card
+
+
+def test_without_a_correction_nothing_is_expected_of_the_winner(files: dict[str, bytes]) -> None:
+    bent = bend_rerun(files, lambda body: body.update(corrected_cost=None))
+    text = Reader(render_report(bent).decode()).text
+    assert "The shipments are too few to correct it" in text
+    old = bend_rerun(files, lambda body: body.update(corrected_cost=None, slice_informed=True))
+    assert "as a person chose this trial" in Reader(render_report(old).decode()).text
+
+
+def test_misses_reviews_and_both_plain_policies_are_told_for_both_models(
+    files: dict[str, bytes],
+) -> None:
+    text = Reader(render_report(files).decode()).text
+    body = json.loads(files["evidence/selected_rerun.json"])["body"]
+    for name in ("validation", "reference_validation"):
+        one = body[name]
+        assert f"{one['miss_rate']:.1%} ({one['missed']} of {one['damaged_photos']})" in text
+        assert f"{one['review_rate']:.1%}" in text
+    assert "review everything" in text
+    assert "review nothing" in text
+
+
+@pytest.mark.parametrize(("missed", "decimals"), [(9, 0), (10, 1)])
+def test_few_misses_carry_no_decimal_of_a_cost(
+    files: dict[str, bytes], missed: int, decimals: int
+) -> None:
+    bent = bend_rerun(files, lambda body: body["validation"].update(missed=missed))
+    text = Reader(render_report(bent).decode()).text
+    page = json.loads(files["VERDICT.json"])["first_page"]["rerun"]
+    own, mean = (float(page[key]["value"]) for key in ("own_cost_per_1000", "mean"))
+    assert f"candidate {own:.{decimals}f} mean of" in text
+    assert f"extra seeds {mean:.{decimals}f} " in text
+
+
+def bend_rerun(files: dict[str, bytes], change: Callable[[Any], None]) -> dict[str, bytes]:
+    """Return the files with another body of the rerun's evidence; a report reads, never judges."""
+    path = "evidence/selected_rerun.json"
+    document = json.loads(files[path])
+    change(document["body"])
+    return {**files, path: json.dumps(document).encode()}
 
 
 def test_the_report_needs_nothing_from_outside(files: dict[str, bytes]) -> None:

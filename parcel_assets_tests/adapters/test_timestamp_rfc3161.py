@@ -99,23 +99,35 @@ def test_nobody_there_is_said(root: Path) -> None:
         Rfc3161Timestamper(f"http://127.0.0.1:{port}/", root).stamp(MESSAGE)
 
 
-@pytest.mark.parametrize("drip", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"])
-def test_an_authority_that_hangs_or_drips_is_waited_for_so_long(root: Path, drip: bytes) -> None:
+DRIPS = {
+    "nothing": (b"", b""),
+    "the body": (b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n", b"x"),
+    "the status line": (b"HTTP/1.1 200 ", b"x"),
+    "headers": (b"HTTP/1.1 200 OK\r\n", b"X"),
+    "announcements of an answer": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "a chunk's size": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"0"),
+}
+
+
+@pytest.mark.parametrize("drip", DRIPS)
+def test_an_authority_that_hangs_or_drips_is_waited_for_so_long(root: Path, drip: str) -> None:
+    first, piece = DRIPS[drip]
     ended = threading.Event()
 
     def hang(server: socket.socket) -> None:
         with server.accept()[0] as caller:
             caller.recv(65_536)
-            caller.sendall(drip)
-            while drip and not ended.wait(0.05):
+            caller.sendall(first)
+            for _ in range(100):  # who waits for longer hears that it was hung up
+                if ended.wait(0.05):
+                    return
                 try:
-                    caller.sendall(b"x")
+                    caller.sendall(piece)
                 except OSError:
                     return
-            ended.wait()
 
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        thread = threading.Thread(target=hang, args=[server])
+        thread = threading.Thread(target=hang, args=[server], daemon=True)
         thread.start()
         url = f"http://127.0.0.1:{server.getsockname()[1]}/"
         try:

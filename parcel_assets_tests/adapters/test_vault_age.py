@@ -218,7 +218,6 @@ class TestEvaluate:
         assert answer["outcome"] in {"PASS", "FAIL", "INSUFFICIENT"}
         assert answer["result"]["photos"] == 240
         assert len(FileStore(tmp_path / "store").get(answer["predictions_digest"])) == 240 * 4
-        (tmp_path / "keys/holdout.key").unlink()  # not needed any more
         assert opened.look() == answer
         assert opened.decryptions == answer["decryptions"] == 1
 
@@ -315,6 +314,36 @@ class TestEvaluate:
         again = opened.look()
         assert again["decryptions"] == 2
         assert {**again, "decryptions": 1} == first
+
+    @pytest.mark.parametrize("field", ["outcome", "evidence_level", "predictions_digest"])
+    def test_a_kept_result_that_was_changed_by_hand_is_refused(
+        self, tmp_path: Path, field: str
+    ) -> None:
+        opened = Opened(tmp_path).open()
+        first = opened.look()
+        kept = tmp_path / "vault" / opened.digest / "result.json"
+        content = kept.read_bytes()
+        changed = json.loads(content)
+        changed["answer"][field] = "whatever is wanted"
+        kept.chmod(0o644)
+        kept.write_bytes(canonical_json(changed))
+        with pytest.raises(HoldoutError, match="not what the look left"):
+            opened.look()
+        kept.write_bytes(content)
+        assert opened.look() == first
+        assert opened.decryptions == 1
+
+    def test_a_kept_result_is_told_to_who_brings_the_label_key_only(self, tmp_path: Path) -> None:
+        opened = Opened(tmp_path).open()
+        opened.look()
+        key = tmp_path / "keys/holdout.key"
+        key.unlink()
+        with pytest.raises(HoldoutError, match="no usable label key"):
+            opened.look()
+        Opened(tmp_path / "elsewhere")
+        (tmp_path / "elsewhere/keys/holdout.key").rename(key)
+        with pytest.raises(HoldoutError, match="another label key"):
+            opened.look()
 
     def test_racing_callers_share_one_look(self, tmp_path: Path) -> None:
         opened = Opened(tmp_path).open()

@@ -151,8 +151,7 @@ def test_b27_the_cap_is_reached_while_the_last_trial_fails(tmp_path: Path) -> No
     class FailsAtTheEnd(FullTime):
         def act(self, engine: CaseEngine, worker: Actor) -> Said:
             if worker.attempt and engine.turn > 20:
-                worker.really_say("failed", category="own", error={"found": "a loss"})
-                worker.order = None
+                worker.fail()
             return super().act(engine, worker)
 
     case = Case(tmp_path, **one_hour(0.9, search__budget_trials=2, search__attempts_per_trial=2))

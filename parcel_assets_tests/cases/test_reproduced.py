@@ -17,7 +17,6 @@ from parcel_assets.core.selection import rank_trials
 from parcel_assets.core.snapshot import Label
 from parcel_assets.core.trial import AttemptState, TrialState, Verdict
 from parcel_assets.steps.custody import Custody
-from parcel_assets_tests.cases.test_steps import LosesOnce, pruning, verdicts
 from parcel_assets_tests.cases.test_storage import require_torn_write_is_forgotten
 from parcel_assets_tests.core.plans import plan as make_plan
 from parcel_assets_tests.search_world import small_plan
@@ -29,10 +28,12 @@ from parcel_assets_tests.simulation.theatre import (
     Case,
     CaseEngine,
     FadesLater,
+    LosesOnce,
     Said,
     Script,
     Sleeper,
     of_82_steps,
+    pruning,
 )
 from parcel_assets_tests.steps.test_door import Visitors
 
@@ -120,7 +121,7 @@ def test_o2_a_third_record_is_compared_by_its_step_and_not_by_its_place(tmp_path
 
     case = Case(tmp_path, **of_82_steps(), **pruning())
     case.search(Chatters())
-    found = verdicts(case)
+    found = case.verdicts()
     for attempt in ("parcel-05/1", "parcel-06/1"):
         for step in (1, 2, 3):
             assert found[attempt, step] == (
@@ -271,8 +272,7 @@ def test_o8_a_cap_of_20_is_20_whether_they_complete_or_not(tmp_path: Path, faili
     class Fails(Script):
         def act(self, engine: CaseEngine, worker: Actor) -> Said:
             if worker.attempt and worker.number <= failing:
-                worker.really_say("failed", category="own", error={"found": "a loss"})
-                worker.order = None
+                worker.fail()
             return super().act(engine, worker)
 
     case = Case(tmp_path, **QUICK, search__budget_trials=20, search__batch_trials=4)

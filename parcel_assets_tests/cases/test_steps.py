@@ -20,23 +20,13 @@ from parcel_assets_tests.simulation.theatre import (
     Case,
     CaseEngine,
     FadesLater,
+    LosesOnce,
     Said,
     Script,
     false_alarms,
     of_82_steps,
+    pruning,
 )
-
-EAGER = {"keep_fractions": [0.5, 0.5], "minimum_comparable": 2, "warm_up_trials": 0}
-
-
-def pruning(**changes: Any) -> dict[str, Any]:
-    return {"pruning": EAGER | {"minimum_rank_correlation": -1.0} | changes}
-
-
-def verdicts(case: Case) -> dict[tuple[str, int], tuple[str, str]]:
-    """Return (attempt, step) -> verdict and reason."""
-    bodies = case.bodies(Kind.MILESTONE_REPORTED)
-    return {(one["attempt"], one["step"]): (one["verdict"], one["reason"]) for one in bodies}
 
 
 def reason_of(case: Case, attempt: str) -> str:
@@ -57,8 +47,7 @@ def test_b11_peers_that_end_at_39_do_not_judge_a_longer_trial(tmp_path: Path, wa
 
         def act(self, engine: CaseEngine, worker: Actor) -> Said:
             if worker.attempt and worker.number in {1, 3, 4} and worker.step == 40:
-                worker.really_say("failed", category="own", error={"found": "a short schedule"})
-                worker.order = None
+                worker.fail("a short schedule")
             return super().act(engine, worker)
 
         def say(self, worker: Actor, kind: str, facts: dict[str, Any]) -> None:
@@ -71,7 +60,7 @@ def test_b11_peers_that_end_at_39_do_not_judge_a_longer_trial(tmp_path: Path, wa
     changes["training"]["milestones"] = [9, first, 60, 82]
     case = Case(tmp_path, **changes)
     case.search(ShortPeers())
-    found = verdicts(case)
+    found = case.verdicts()
     for later in ("parcel-05/1", "parcel-06/1"):
         assert found[later, 60] == (Verdict.NOT_COMPARABLE, "1 of 3 peers at step 60")
         assert case.attempt(later).state == AttemptState.COMPLETED
@@ -192,20 +181,6 @@ def test_b17_a_search_killed_after_its_twentieth_trial_prunes_alike(
 
 
 # ---- B18, B19: what a resumed trial says again ---------------------------------------------------
-
-
-class LosesOnce(Script):
-    """The first worker of the first trial is gone at a step."""
-
-    def __init__(self, step: int) -> None:
-        super().__init__()
-        self.gone_at = step
-
-    def act(self, engine: CaseEngine, worker: Actor) -> Said:
-        said = super().act(engine, worker)
-        if worker.attempt == "parcel-01/1" and worker.step >= self.gone_at:
-            return [*said, *engine.lose(worker)]
-        return said
 
 
 @pytest.mark.parametrize("offset", [0, 39], ids=["as it is", "added to its step"])

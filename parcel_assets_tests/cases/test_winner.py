@@ -23,15 +23,9 @@ from parcel_assets_tests.simulation.theatre import (
     FadesLater,
     Said,
     Script,
+    pruning,
 )
 from parcel_assets_tests.steps.desk import desk_plan, make_desk
-
-EAGER = {
-    "keep_fractions": [1.0, 0.5],
-    "minimum_comparable": 2,
-    "warm_up_trials": 0,
-    "minimum_rank_correlation": -1.0,
-}
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -68,7 +62,12 @@ def test_b44_a_pruned_trial_with_the_best_value_is_best_nowhere(tmp_path: Path) 
         if kind == "progress":
             told.append((facts["best_trial"], facts["best_cost_per_1000"]))
 
-    case = Case(tmp_path, search__budget_trials=6, search__batch_trials=2, pruning=EAGER)
+    case = Case(
+        tmp_path,
+        search__budget_trials=6,
+        search__batch_trials=2,
+        **pruning(keep_fractions=[1.0, 0.5]),
+    )
     script = FadesLater(5)
     script.turn_seconds = 1.0
     body = case.search(script, notify=hear)
@@ -116,7 +115,7 @@ def test_b60_a_winner_whose_reruns_spread_more_than_the_plan_allows_stops(
 ) -> None:
     seeds = {"seeds": [101, 102, 103], "maximum_instability": 0.01}
     desk = make_desk(tmp_path, plan=desk_plan(rerun=seeds))
-    monkeypatch.setattr(selection, "run_jobs", desk.run_jobs)
+    monkeypatch.setattr(selection, "run_tasks", desk.run_tasks)
     validate_table(desk.revision, desk.ports)
     body = RerunBody.model_validate(rerun_selected(desk.revision, desk.ports).body)
     costs = [one.cost_per_1000 for one in body.extra]
@@ -158,9 +157,8 @@ def test_further_the_hundredth_trial_is_not_ranked_as_text(tmp_path: Path) -> No
             return 5 if worker.number < 99 else 3
 
     short = {"steps": 1, "milestones": [1], "batch_photos": 8, "checkpoint_every_steps": 3}
-    none = EAGER | {"keep_fractions": []}
     budget: dict[str, Any] = {"search__budget_trials": 101, "search__batch_trials": 50}
-    case = Case(tmp_path, training=short, pruning=none, **budget)
+    case = Case(tmp_path, training=short, **pruning(keep_fractions=[]), **budget)
     case.search(AllEqual(), workers=4)
     ranked = [row.trial_id for row in rank_trials(case.rows())]
     assert ranked[:3] == ["parcel-99", "parcel-100", "parcel-101"]

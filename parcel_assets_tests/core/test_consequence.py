@@ -2,7 +2,11 @@
 
 import numpy as np
 
-from parcel_assets.core.consequence import consequence_words, parcels_missed_per_1000
+from parcel_assets.core.consequence import (
+    consequence_words,
+    parcels_damaged,
+    parcels_missed_per_1000,
+)
 
 SHIPMENTS = ("a", "a", "b", "b", "c", "d")
 DAMAGED = np.array([True, True, True, False, True, False])
@@ -38,10 +42,21 @@ def test_the_words_name_both_models_and_the_difference_that_is_printed() -> None
             "parcels_missed_per_1000": 31.04,
             "reference_parcels_missed_per_1000": 28.5,
             "slices_in_parcels": [
-                {"name": "corner", "missed_per_1000": 200.0, "reference_missed_per_1000": 260.4}
+                {
+                    "name": "corner",
+                    "missed_per_1000": 200.0,
+                    "reference_missed_per_1000": 260.4,
+                    "parcels": 5,
+                }
             ],
         }
     )
     assert "Of 1,000 parcels 31.0 would leave" in words
     assert "(with the model in use 28.5): 2.5 more." in words
-    assert "damaged in corner, 200 would leave so (with the model in use 260): 60 fewer." in words
+    assert "damaged in corner, 200 would leave so (with the model in use 260): 60 fewer" in words
+    assert words.endswith(", judged by the 5 of them on validation.")
+
+
+def test_a_rate_rests_on_the_parcels_that_are_damaged_there() -> None:
+    assert parcels_damaged(DAMAGED, SHIPMENTS, flags(0, 1, 4, 5)) == 2
+    assert parcels_damaged(DAMAGED, SHIPMENTS, flags()) == 0

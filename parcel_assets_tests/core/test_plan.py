@@ -146,6 +146,7 @@ def test_the_first_difference_tells_true_from_one() -> None:
     ("name", "digest"),
     [
         ("sample-corners-lost", "07852d02e89dd76e9255b56d556e7a70d9cfbc51aacf4853487913812e45b0b3"),
+        ("sample-too-few", "23227da02ab3c7675a8853d1d281091ca0c6f1fd8044205f6c9e7e31bfed892d"),
         ("sample-undecided", "6a016d1b468d08b192782c95956157ab977926547f79d4c0c38adb57c9322dee"),
         ("small-kill-test", "0918c79015f01d1623a8e12109e64be992d0d4f80ba8f241b5e93bac993659ed"),
     ],

@@ -57,10 +57,12 @@ class TestWords:
         assert result.lower is not None
         assert result.upper is not None
         interval = f"{math.floor(result.lower):+d} to {math.ceil(result.upper):+d} pp"
-        assert result.sentence == (
+        assert result.sentence.startswith(
             "crushed_corner: 22 shipments, 31 damaged photos. Not enough evidence to say it is "
-            f"no worse ({interval}). Held."
+            f"no worse ({interval}): 22 shipments, at least 30 asked; 31 damaged photos, at least "
+            "60 asked"
         )
+        assert result.sentence.endswith(" Held.")
         assert result.outcome is Outcome.INSUFFICIENT
         assert not result.passed
         assert result.reasons[:2] == (
@@ -88,7 +90,7 @@ class TestWords:
         assert one.outcome is Outcome.INSUFFICIENT
         assert one.sentence == (
             "crushed_corner: 1 shipment, 2 damaged photos. Not enough evidence to say it is no "
-            "worse (one shipment gives no interval). Held."
+            "worse (one shipment gives no interval): 1 shipment, at least 2 asked. Held."
         )
         assert (one.lower, one.upper, one.miss_rate_upper_bound) == (None, None, 1)
 
@@ -125,6 +127,9 @@ class TestMissSlice:
         assert result.difference == pytest.approx(2.5)
         assert result.upper == pytest.approx(100 * (0.025 + reach))
         assert result.lower == pytest.approx(100 * (0.025 - reach))
+        # one-sided, as the bounds are: below 5 % exactly where the lower bound is above zero
+        chance = stats.t.sf(0.025 / (math.sqrt(variance) / 120), 119)
+        assert result.harm_chance == pytest.approx(chance)
         assert result.outcome is Outcome.PASS
 
     def test_the_floor_comes_before_any_point_estimate(self) -> None:
@@ -172,6 +177,16 @@ class TestMissSlice:
         limited = judge(rule(absolute_miss_rate_limit=0.2), blind, blind, np.arange(120))
         assert limited.outcome is Outcome.FAIL
         assert "Misses 100.0% of damage, more than the limit of 20.0%. Held." in limited.sentence
+
+    def test_without_a_reference_and_without_a_limit_nothing_passes(self) -> None:
+        perfect = np.ones(120, dtype=bool)
+        result = judge(rule(), perfect, None, np.arange(120))
+        assert result.outcome is Outcome.INSUFFICIENT
+        assert result.reasons == ("no reference, and no absolute limit in the plan",)
+        assert "there is no reference to compare with" in result.sentence
+        limited = judge(rule(absolute_miss_rate_limit=0.05), perfect, None, np.arange(120))
+        assert limited.outcome is Outcome.PASS
+        assert "Misses at most 2.5% of damage. Passed." in limited.sentence
 
     def test_an_absolute_limit_must_be_shown_not_just_met(self) -> None:
         six = misses(6, 120)
@@ -266,6 +281,7 @@ class TestCostSlice:
         candidate = reference | (np.arange(4000) % 4 == 1)
         result = self.cost(candidate, reference, damaged)
         assert (result.reference, result.candidate) == (250, 500)
+        assert (result.margin, result.fail_above) == (25, 12.5)  # of the reference, not of itself
         assert result.outcome is Outcome.FAIL
 
     def test_a_free_reference_cannot_be_matched_with_certainty(self) -> None:

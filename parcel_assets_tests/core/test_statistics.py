@@ -277,7 +277,13 @@ class TestTieSet:
         damaged = np.arange(40) % 2 == 0
         near, far = damaged.copy(), ~damaged
         near[0] = False  # one miss more: one shipment's difference is one standard error
-        reviews = {"far": far, "winner": damaged, "near": near, "twin": damaged}
+        # ten needless reviews: far beyond one plain error, within a guarded one
+        dearer = damaged | (np.arange(40) >= 20)
+        reviews = {
+            "far": far, "winner": damaged, "near": near, "twin": damaged, "dearer": dearer
+        }  # fmt: skip
+        beside = compare_paired_costs(dearer, damaged, damaged, np.arange(40), COSTS)
+        assert beside.standard_error < beside.difference < beside.guarded_standard_error
         ties = tie_set(reviews, damaged, np.arange(40), COSTS, "winner")
         assert list(ties) == ["winner", "twin", "near"]
         assert ties["near"].difference == 500

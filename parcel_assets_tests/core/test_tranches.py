@@ -142,6 +142,19 @@ class TestDealing:
         assert "tranche" not in singles("a").document()
 
 
+class TestPlaces:
+    def test_the_own_tranche_is_told_from_others_and_from_what_was_spent_outside_any(self) -> None:
+        dealt = deal(
+            singles("a", "b", "c"), register={"a": 1, "b": 2}, taken={"a": "spring", "c": "winter"}
+        )
+        assert dealt.tranche == 2
+        assert dealt.place_of == {"a": "holdout tranche 1", "b": "holdout", "c": "spent holdout"}
+
+    def test_without_tranches_a_place_is_a_part(self) -> None:
+        plain = holdout_of(("a",), train=(("t",),))
+        assert plain.place_of == plain.part_of == {"a": "holdout", "t": "train"}
+
+
 class TestTaken:
     def test_a_live_search_keeps_its_tranche_and_a_closed_one_gives_it_back(self) -> None:
         sealed = HoldoutClaim("first", "depot", ("a",), tranche=1, sealed_at=1.0)

@@ -108,9 +108,13 @@ def bend(searched: Searched, entries: Events, stage: Stage, fault: Fault) -> Eve
     """Return entries whose stage says something else, later evidence made from it all the same."""
     if fault.events is not None:
         entries = [*fault.events(entries[:-1]), entries[-1]]
-    new_digests: dict[str, str] = {}
+    original, new_digests = searched.told, dict[str, str]()
     bent: Events = []
     for kind, said in entries:
+        if kind == Kind.DECISION_RECORDED:  # it is about the report as it reads now
+            seen = said["slice_evidence"]
+            bent.append((kind, said | {"slice_evidence": new_digests.get(seen, seen)}))
+            continue
         if kind != Kind.STAGE_RECORDED:
             bent.append((kind, said))
             continue
@@ -119,7 +123,9 @@ def bend(searched: Searched, entries: Events, stage: Stage, fault: Fault) -> Eve
         body: Body = dict(evidence.body)
         if said["stage"] == str(stage) and fault.body is not None:
             fault.body(body, searched.store)
-        told = evidence.model_copy(update={"inputs": inputs, "body": body, "head": None})
+        # after the first change its head is no event of this chain
+        head = evidence.head if bent == original[: len(bent)] else None
+        told = evidence.model_copy(update={"inputs": inputs, "body": body, "head": head})
         digest = searched.store.put_document(told.document())
         new_digests[said["evidence"]] = digest
         bent.append((kind, said | {"evidence": digest, "inputs": inputs}))

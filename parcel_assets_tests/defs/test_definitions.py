@@ -3,6 +3,7 @@
 import itertools
 
 import dagster as dg
+import pytest
 
 from parcel_assets.core.gates import GATES
 from parcel_assets.core.stage import Stage
@@ -67,3 +68,19 @@ def test_nothing_is_pickled_between_assets() -> None:
 
 def test_steps_run_in_one_process() -> None:
     assert defs.resolve_job_def(SEARCH_JOB).executor_def is dg.in_process_executor
+
+
+@pytest.mark.parametrize("field", ["name", "role", "reason", "scope", "expires_on", "signature"])
+def test_a_decision_never_prints_the_environment_of_the_server(field: str) -> None:
+    answers = dict.fromkeys(("name", "role", "reason", "slice_evidence"), "words")
+    job = defs.resolve_implicit_global_asset_job_def().get_subset(
+        asset_selection={dg.AssetKey(QUALITY_DECISION)}
+    )
+
+    def launch(**changes: object) -> None:
+        form = {"outcome": "accept", **answers, **changes}
+        dg.validate_run_config(job, {"ops": {QUALITY_DECISION: {"config": form}}})
+
+    launch()
+    with pytest.raises(dg.DagsterInvalidConfigError, match=field):
+        launch(**{field: {"env": "PARCEL_ASSETS_LEDGER_URL"}})

@@ -10,9 +10,10 @@ import pytest
 from parcel_assets.core.errors import PlanError
 from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.defs.metadata import describe
-from parcel_assets.defs.metadata_values import facts, plain, readable, table
+from parcel_assets.defs.metadata_values import costs_shown, facts, plain, readable, table
 from parcel_assets.defs.resources import ParcelAssets
 from parcel_assets.defs.stage_run import failure
+from parcel_assets.steps.admission import load_chain
 from parcel_assets.steps.release import build_packet
 from parcel_assets.wiring import REPOSITORY
 from parcel_assets_tests.defs.told import as_told, bend, new_instance, resource_of, run_assets
@@ -73,6 +74,22 @@ def test_facts_keep_their_order_and_leave_out_what_is_nested_or_missing() -> Non
     shown = facts({"mean": 7.00001, "low": 1, "further": {"a": 1}, "none": None})
     assert isinstance(shown, dg.TableMetadataValue)
     assert [tuple(one.data.values()) for one in shown.records] == [("mean", "7"), ("low", "1")]
+
+
+def test_few_misses_carry_no_decimal_of_a_cost_and_rates_keep_theirs() -> None:
+    fields = {"cost_per_1000": 543.21, "upper_bound_guarded": 600.55, "miss_rate": 0.0312}
+    few, many = (costs_shown(fields, missed) for missed in (9, 10))
+    assert few == {"cost_per_1000": 543.0, "upper_bound_guarded": 601.0, "miss_rate": 0.0312}
+    assert many == {"cost_per_1000": 543.2, "upper_bound_guarded": 600.5, "miss_rate": 0.0312}
+    assert costs_shown({"mean": None, "trials": 9}, None) == {"mean": None, "trials": 9}
+
+
+def test_the_page_of_the_choice_calls_the_winner_s_own_cost_no_quality_claim(
+    story: Story,
+) -> None:
+    chain = load_chain(REVISION, story.ports)
+    shown = describe(chain.evidence[Stage.RERUN], story.ports)
+    assert "expect corrected_cost" in shown["no_quality_claim"]
 
 
 def test_the_page_of_the_search_names_its_lost_and_quarantined_attempts_and_why(

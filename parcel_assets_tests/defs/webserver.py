@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from parcel_assets.defs.partitions import SEARCH_REVISIONS
+
 REPOSITORY = Path(__file__).parents[2]
 LOCATION, CONSUMER = "parcel_assets", "packet_consumer"
 START_SECONDS, RUN_SECONDS = 180.0, 400.0
@@ -55,6 +57,10 @@ query ($id: ID!, $after: String) { logsForRun(runId: $id, afterCursor: $after) {
 PARTITIONS = """
 query ($where: RepositorySelector!) { repositoryOrError(repositorySelector: $where) {
   ... on Repository { assetNodes { assetKey { path } partitionKeys } } } }"""
+ADD_PARTITION = """
+mutation ($where: RepositorySelector!, $name: String!, $key: String!) {
+  addDynamicPartition(repositorySelector: $where, partitionsDefName: $name, partitionKey: $key) {
+    __typename ... on PythonError { message } } }"""
 START_SENSOR = """
 mutation ($sensor: SensorSelector!) { startSensor(sensorSelector: $sensor) {
   __typename ... on Sensor { sensorState { status } } ... on PythonError { message } } }"""
@@ -151,6 +157,12 @@ class WebServer:
         return next(
             list(one["partitionKeys"]) for one in nodes if one["assetKey"]["path"] == [asset]
         )
+
+    def add_partition(self, key: str) -> None:
+        """Add a search revision, as the page's dialogue does."""
+        named = {"where": _repository(LOCATION), "name": str(SEARCH_REVISIONS.name), "key": key}
+        answer = self.ask(ADD_PARTITION, **named)["addDynamicPartition"]
+        assert answer["__typename"] == "AddDynamicPartitionSuccess", answer
 
     def launch(
         self,

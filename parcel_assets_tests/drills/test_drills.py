@@ -17,7 +17,7 @@ from parcel_assets.core.ledger import Kind
 from parcel_assets.drills import judge_attempts
 from parcel_assets.drills.ground import Base, Ground
 from parcel_assets.drills.records import Check, DrillError, Report
-from parcel_assets.drills.registry import DRILLS, Drill
+from parcel_assets.drills.registry import DRILLS, Drill, evidence_of
 from parcel_assets.drills.watch import processes_on, wait_for
 from parcel_assets_tests.commands import command, document, start
 
@@ -151,3 +151,26 @@ def test_a_drill_refuses_an_option_that_would_change_nothing(
     done = command(tmp_path, *option, "drill", "worker-killed")
     assert done.returncode == 1
     assert f"{option[0]} before `drill`" in done.stderr
+
+
+def test_settings_that_reach_no_drill_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [one for one in os.environ if one.startswith("PARCEL_ASSETS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    run(monkeypatch, drill_with(right))
+    assert "Not used by a drill" not in "".join(capsys.readouterr())
+    monkeypatch.setenv("PARCEL_ASSETS_ENGINE", "ray")
+    monkeypatch.setenv("PARCEL_ASSETS_WORKERS", "")
+    run(monkeypatch, drill_with(right))
+    (line,) = (o for o in "".join(capsys.readouterr()).splitlines() if "Not used by a drill" in o)
+    assert line.endswith("its own: PARCEL_ASSETS_ENGINE.")
+
+
+def test_a_kept_drill_explains_the_revision_that_it_does_not_run(tmp_path: Path) -> None:
+    drills = {one.name: one for one in DRILLS}
+    told = evidence_of(drills["nan-metric"], tmp_path)
+    assert "status drill-nan" in told[0]
+    assert told[-1].startswith("(drill, listed too")
+    assert len(evidence_of(drills["worker-killed"], tmp_path)) == len(told) - 1

@@ -49,6 +49,17 @@ def of_82_steps(way: str = MILESTONE, **changes: Any) -> dict[str, Any]:
     return {"training": training, "search__budget_trials": 6, "search__batch_trials": 2} | changes
 
 
+def pruning(**changes: Any) -> dict[str, Any]:
+    """Return the plan's changes for a search that prunes early and a lot."""
+    eager = {
+        "keep_fractions": [0.5, 0.5],
+        "minimum_comparable": 2,
+        "warm_up_trials": 0,
+        "minimum_rank_correlation": -1.0,
+    }
+    return {"pruning": eager | changes}
+
+
 def false_alarms(damaged: Flags, count: int) -> Scores:
     """Return scores that miss nothing and ask for `count` needless reviews: the less the better."""
     scores = np.where(damaged, 0.75, 0.25).astype(np.float32)
@@ -111,6 +122,11 @@ class Actor(SimulatedWorker):
         }
         self.really_say("milestone", **said | changes)
 
+    def fail(self, found: str = "a loss") -> None:
+        """Say that its trial failed by itself, and drop it."""
+        self.really_say("failed", category="own", error={"found": found})
+        self.order = None
+
     def leave_checkpoint(self, folder: Path, step: int) -> Path:
         """Write a checkpoint of its own lineage wherever it likes, and tell nobody."""
         path = folder / f"checkpoint-{step}.safetensors"
@@ -149,6 +165,20 @@ class Script:
     def beside(self, engine: "CaseEngine") -> Said:
         """Return what else reaches the coordinator in a turn."""
         return []
+
+
+class LosesOnce(Script):
+    """The first worker of the first trial is gone at a step."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.gone_at = step
+
+    def act(self, engine: "CaseEngine", worker: Actor) -> Said:
+        said = super().act(engine, worker)
+        if worker.attempt == "parcel-01/1" and worker.step >= self.gone_at:
+            return [*said, *engine.lose(worker)]
+        return said
 
 
 class FadesLater(Script):
@@ -354,6 +384,11 @@ class Case:
             state.apply(event)
             held = sum(one.started.reserved_seconds for one in state.open_attempts)
             assert sum(state.charged_seconds_by_purpose.values()) + held <= limit_seconds
+
+    def verdicts(self) -> dict[tuple[str, int], tuple[str, str]]:
+        """Return (attempt, step) -> verdict and reason."""
+        bodies = self.bodies(Kind.MILESTONE_REPORTED)
+        return {(one["attempt"], one["step"]): (one["verdict"], one["reason"]) for one in bodies}
 
     def compared(self) -> set[float]:
         """Return every value that a cut table was made from."""

@@ -49,7 +49,8 @@ from parcel_assets.core.trial import (
     trial_seed,
 )
 from parcel_assets.steps.admission import leased
-from parcel_assets.steps.dispatch import Job, JobResult
+from parcel_assets.steps.dispatch import TaskResult
+from parcel_assets.steps.dispatch_work import Task
 from parcel_assets.steps.timestamps import stamp_split
 from parcel_assets_tests.core.plans import plan as small_plan
 from parcel_assets_tests.fakes import FakeLedger
@@ -155,36 +156,36 @@ class Desk:
     trained: list[str] = field(default_factory=list)
     own_shift: float = 0.0  # how much the own-seed rerun differs from the search
 
-    def run_jobs(self, jobs: Sequence[Job], **given: Any) -> dict[str, JobResult]:
-        """Stand in for the dispatcher: settle one attempt for each job that has none."""
+    def run_tasks(self, tasks: Sequence[Task], **given: Any) -> dict[str, TaskResult]:
+        """Stand in for the dispatcher: settle one attempt for each task that has none."""
         ledger, lease = given["ports"].ledger, given["lease"]
         results = {}
-        for job in jobs:
-            place = self.places[canonical_json(dict(job.configuration)).decode()]
-            own = job.seed == self._trial_seed(job) or job.purpose == "reference"
-            place += 0 if own else 1 + SEEDS.index(job.seed)
-            shift = self.own_shift if job.subject.endswith("/own") else 0.0
+        for task in tasks:
+            place = self.places[canonical_json(dict(task.configuration)).decode()]
+            own = task.seed == self._trial_seed(task) or task.purpose == "reference"
+            place += 0 if own else 1 + SEEDS.index(task.seed)
+            shift = self.own_shift if task.subject.endswith("/own") else 0.0
             scores = np.clip(place_scores(self.validation.pixels, place) + np.float32(shift), 0, 1)
-            attempt = f"{job.subject}#1"
+            attempt = f"{task.subject}#1"
             if attempt not in self.trained:
                 self.trained.append(attempt)
-                entries = attempt_events(job.subject, job.purpose, attempt)
+                entries = attempt_events(task.subject, task.purpose, attempt)
                 claim_prefixes(given["ports"].store, lease.revision, entries)
                 ledger.append(lease, entries)
-            results[job.subject] = self._result(job, attempt, place, scores.astype(np.float32))
+            results[task.subject] = self._result(task, attempt, place, scores.astype(np.float32))
         return results
 
-    def _trial_seed(self, job: Job) -> int | None:
-        if not job.subject.startswith("rerun/"):
+    def _trial_seed(self, task: Task) -> int | None:
+        if not task.subject.startswith("rerun/"):
             return None
-        number = int(job.subject.split("/")[1].removeprefix("parcel-"))
+        number = int(task.subject.split("/")[1].removeprefix("parcel-"))
         return trial_seed(self.plan.search.seed, number)
 
-    def _result(self, job: Job, attempt: str, place: int, scores: Scores) -> JobResult:
+    def _result(self, task: Task, attempt: str, place: int, scores: Scores) -> TaskResult:
         threshold, cost = threshold_and_cost(self.plan, self.validation, scores)
         store = self.ports.store
-        return JobResult(
-            subject=job.subject,
+        return TaskResult(
+            subject=task.subject,
             attempt=attempt,
             model=store.put(model_bytes(place)),
             scores=store.put(pack_scores(scores)),

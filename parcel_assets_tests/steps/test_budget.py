@@ -46,8 +46,7 @@ class Fails(Script):
     """Every trial says of itself that it failed, whatever it was about to say."""
 
     def say(self, worker: Actor, kind: str, facts: dict[str, Any]) -> None:
-        worker.really_say("failed", category="own", error={"found": "a loss"})
-        worker.order = None
+        worker.fail()
 
 
 class DiesAt(Script):

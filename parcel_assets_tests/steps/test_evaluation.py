@@ -10,10 +10,11 @@ import pytest
 
 from parcel_assets.core.errors import AdmissionError, DecisionError, HoldoutError, LedgerError
 from parcel_assets.core.evidence import FinalBody
+from parcel_assets.core.gate_rules import model_identity
 from parcel_assets.core.ledger import Event, Kind, Lease
 from parcel_assets.core.stage import Stage
 from parcel_assets.steps import selection
-from parcel_assets.steps.admission import leased
+from parcel_assets.steps.admission import leased, load_chain
 from parcel_assets.steps.decision import record_decision
 from parcel_assets.steps.evaluation import evaluate_final
 from parcel_assets.steps.selection import report_slices, rerun_selected
@@ -31,7 +32,7 @@ def seat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Desk]
 
     def make(**changes: Any) -> Desk:
         desk = make_desk(tmp_path, **changes)
-        monkeypatch.setattr(selection, "run_jobs", desk.run_jobs)
+        monkeypatch.setattr(selection, "run_tasks", desk.run_tasks)
         for step in (validate_table, rerun_selected, report_slices):
             step(desk.revision, desk.ports)
         return desk
@@ -87,6 +88,23 @@ class TestOneLook:
         with leased(desk.ports, REVISION, "test") as lease, pytest.raises(LedgerError, match="aft"):
             desk.ports.ledger.append(lease, [(Kind.SELECTION_FROZEN, {})])
 
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [("outcome", "PASS"), ("sentence", "The target is met."), ("evidence_level", "L3")],
+    )
+    def test_evidence_that_says_otherwise_than_the_look_on_record_stops_the_packet(
+        self, seat: Callable[..., Desk], field: str, value: str
+    ) -> None:
+        desk = seat(plan=desk_plan(final__target_cost_per_1000=20.0))
+        evaluate_final(REVISION, desk.ports)
+        chain = load_chain(REVISION, desk.ports)
+        assert model_identity(chain).passed
+        final = chain.evidence[Stage.FINAL]
+        edited = final.model_copy(update={"body": {**final.body, field: value}})
+        verdict = model_identity(replace(chain, evidence={**chain.evidence, Stage.FINAL: edited}))
+        assert not verdict.passed
+        assert f"give another {field}" in verdict.sentence
+
 
 class TestAdmission:
     def test_a_held_candidate_leaves_the_holdout_shut(self, seat: Callable[..., Desk]) -> None:
@@ -125,7 +143,7 @@ class TestAdmission:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: Stage
     ) -> None:
         desk = make_desk(tmp_path)
-        monkeypatch.setattr(selection, "run_jobs", desk.run_jobs)
+        monkeypatch.setattr(selection, "run_tasks", desk.run_tasks)
         validate_table(REVISION, desk.ports)
         if missing == Stage.SLICES:
             rerun_selected(REVISION, desk.ports)
@@ -224,7 +242,7 @@ class TestSecondLooks:
         for anchors in tmp_path.rglob("anchors"):  # somebody with the store as well
             shutil.rmtree(anchors)
         again = make_desk(tmp_path, ledger=empty, vault=desk.ports.vault)
-        monkeypatch.setattr(selection, "run_jobs", again.run_jobs)
+        monkeypatch.setattr(selection, "run_tasks", again.run_tasks)
         for step in (validate_table, rerun_selected, report_slices):
             step(REVISION, again.ports)
         with pytest.raises(HoldoutError) as refused:

@@ -64,7 +64,7 @@ def ready_desk(folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) ->
     """Return a revision on real ledger and vault that waits for its final evaluation."""
     given: dict[str, Any] = {"ledger": real_ledger(folder), "vault": real_vault(folder)}
     desk = make_desk(folder, **given | changes)
-    monkeypatch.setattr(selection, "run_jobs", desk.run_jobs)
+    monkeypatch.setattr(selection, "run_tasks", desk.run_tasks)
     for step in (validate_table, rerun_selected, report_slices):
         step(desk.revision, desk.ports)
     return desk

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import pyrage  # type: ignore[import-untyped]  # ships no types
 import pytest
+from PIL import Image
 
 from parcel_assets.adapters.engine_local import LocalEngine
 from parcel_assets.adapters.identity_host import measure_identity
@@ -51,7 +52,7 @@ from parcel_assets.steps.release import build_packet
 from parcel_assets.steps.search import close_search, run_trial_batches
 from parcel_assets.steps.selection import report_slices, rerun_selected
 from parcel_assets.steps.table import validate_table
-from parcel_assets_tests.adapters.archive_helpers import usual_rows, write_archive
+from parcel_assets_tests.adapters.archive_helpers import draw_smooth, usual_rows, write_archive
 from parcel_assets_tests.fake_training import FakeSampler
 from parcel_assets_tests.release_story import FakeServing
 from parcel_assets_tests.search_world import small_plan
@@ -316,6 +317,21 @@ class TestTranches:
         body = depot.split("summer", **TRANCHES)
         assert body.quarantined == tuple(sorted((here, there)))
         assert not {here, there} & depot.holdout_of(body)
+
+    def test_a_photo_of_another_search_s_tranche_that_was_encoded_anew_is_reported(
+        self, depot: Depot
+    ) -> None:
+        document = depot.store.get_document(depot.split("spring", **TRANCHES).assignment_document)
+        here, there = (document["tranches"][number][0] for number in ("1", "2"))
+        images = depot.archive / "images"
+        draw_smooth(images / f"{here}_0.jpg")
+        Image.open(images / f"{here}_0.jpg").save(images / f"{there}_0.jpg", quality=60)
+        (found,) = depot.split("summer", **TRANCHES).near_copies
+        told = {found.photo: found.part, found.other: found.other_part}
+        assert told == {
+            f"images/{here}_0.jpg": "holdout tranche 1",
+            f"images/{there}_0.jpg": "holdout",
+        }
 
     def test_a_split_that_cannot_be_read_hides_no_other_and_frees_nothing(
         self, depot: Depot

@@ -22,7 +22,8 @@ from parcel_assets.core.table import table_rows
 from parcel_assets.core.trial import AttemptState, trial_seed
 from parcel_assets.steps import dispatch_pool
 from parcel_assets.steps.admission import load_chain
-from parcel_assets.steps.dispatch import Job, run_jobs
+from parcel_assets.steps.dispatch import run_tasks
+from parcel_assets.steps.dispatch_work import Task
 from parcel_assets.steps.table import validate_table
 from parcel_assets_tests.fake_training import read_weights, saver
 from parcel_assets_tests.search_world import REVISION, World, small_plan
@@ -333,15 +334,15 @@ def test_a_rerun_that_holds_a_trials_checkpoint_puts_both_in_doubt(tmp_path: Pat
     plan, ports = world.plan(), world.ports()
     trial = world.state().trials[1].trial
     assert trial is not None
-    jobs = [Job("rerun/parcel-01/own", "rerun", trial.configuration, trial.seed)]
+    tasks = [Task("rerun/parcel-01/own", "rerun", trial.configuration, trial.seed)]
     split = load_chain(REVISION, ports).split
     lease = world.ledger.acquire(REVISION, "test")
-    run_jobs(jobs, plan=plan, lease=lease, ports=ports, split=split, workers=1)
+    run_tasks(tasks, plan=plan, lease=lease, ports=ports, split=split, workers=1)
     attempts = world.state().attempts
     rerun = attempts["rerun/parcel-01/own/1"]
     assert quarantined(world) == set(), "its own weights are its trial's"
     copied(world, rerun, attempts[THIEF])
-    results = run_jobs(jobs, plan=plan, lease=lease, ports=ports, split=split, workers=1)
+    results = run_tasks(tasks, plan=plan, lease=lease, ports=ports, split=split, workers=1)
     assert quarantined(world) == {rerun.attempt, THIEF}
     assert results["rerun/parcel-01/own"].attempt == "rerun/parcel-01/own/2"
     assert world.state().lineage_faults != (), "the trial's batch had closed"

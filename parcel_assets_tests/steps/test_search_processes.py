@@ -18,7 +18,8 @@ from parcel_assets.core.ledger import Kind
 from parcel_assets.core.standing import HOLD, standing_of
 from parcel_assets.core.trial import AttemptState, TrialState, trial_seed
 from parcel_assets.steps.admission import load_chain
-from parcel_assets.steps.dispatch import Job, run_jobs
+from parcel_assets.steps.dispatch import run_tasks
+from parcel_assets.steps.dispatch_work import Task
 from parcel_assets.steps.selection import rerun_selected
 from parcel_assets.steps.table import validate_table
 from parcel_assets_tests.search_world import REVISION, World, small_plan
@@ -296,19 +297,19 @@ def test_trainings_after_the_search_are_charged_and_done_once(tmp_path: Path) ->
     plan, state = world.plan(), world.state()
     best = state.trials[state.best_number or 0]
     assert best.trial is not None
-    jobs = [
-        Job(f"rerun/{best.subject}/own", "rerun", best.trial.configuration, best.trial.seed),
-        Job("reference", "reference", {"learning_rate": 0.002, "width": 8}, 1),
+    tasks = [
+        Task(f"rerun/{best.subject}/own", "rerun", best.trial.configuration, best.trial.seed),
+        Task("reference", "reference", {"learning_rate": 0.002, "width": 8}, 1),
     ]
     split = load_chain(REVISION, world.ports()).split
     lease = world.ledger.acquire(REVISION, "test")
     ports = world.ports()
-    results = run_jobs(jobs, plan=plan, lease=lease, ports=ports, split=split, workers=2)
-    own = results[jobs[0].subject]
+    results = run_tasks(tasks, plan=plan, lease=lease, ports=ports, split=split, workers=2)
+    own = results[tasks[0].subject]
     assert own.scores == best.reports[10].scores
     assert own.cost_per_1000 == evidence.body["best_cost_per_1000"]
     charged = world.state().charged_seconds_by_purpose
     assert set(charged) == {"search", "rerun", "reference"}
-    again = run_jobs(jobs, plan=plan, lease=lease, ports=ports, split=split, workers=2)
+    again = run_tasks(tasks, plan=plan, lease=lease, ports=ports, split=split, workers=2)
     assert again == results
     assert world.state().charged_seconds_by_purpose == charged

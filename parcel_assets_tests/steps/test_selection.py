@@ -3,16 +3,20 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from parcel_assets.core import rerun_report
 from parcel_assets.core.errors import AdmissionError, CheckpointError, EvidenceError, HoldError
 from parcel_assets.core.evidence import RerunBody, SliceBody
 from parcel_assets.core.ledger import Kind
+from parcel_assets.core.search import fold_search
 from parcel_assets.core.selection import choose
 from parcel_assets.core.stage import Evidence, Stage
+from parcel_assets.core.table import table_rows, unpack_scores
 from parcel_assets.steps import selection
 from parcel_assets.steps.decision import record_decision
-from parcel_assets.steps.dispatch import JobResult
+from parcel_assets.steps.dispatch import TaskResult
 from parcel_assets.steps.evaluation import evaluate_final
 from parcel_assets.steps.selection import report_slices, rerun_selected
 from parcel_assets.steps.table import validate_table
@@ -28,7 +32,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
 
 def seated(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
     """Let the desk stand in for the dispatcher, and freeze its table."""
-    monkeypatch.setattr(selection, "run_jobs", desk.run_jobs)
+    monkeypatch.setattr(selection, "run_tasks", desk.run_tasks)
     validate_table(desk.revision, desk.ports)
     return desk
 
@@ -61,13 +65,13 @@ class TestChoice:
     def test_a_crash_after_the_freeze_keeps_the_first_choice(
         self, desk: Desk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def die(*_jobs: Any, **_given: Any) -> None:
+        def die(*_tasks: Any, **_given: Any) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(selection, "run_jobs", die)
+        monkeypatch.setattr(selection, "run_tasks", die)
         with pytest.raises(KeyboardInterrupt):
             rerun_selected(REVISION, desk.ports)
-        monkeypatch.setattr(selection, "run_jobs", desk.run_jobs)
+        monkeypatch.setattr(selection, "run_tasks", desk.run_tasks)
         rerun_selected(REVISION, desk.ports)
         assert len(desk.events(Kind.SELECTION_FROZEN)) == 1
 
@@ -120,6 +124,28 @@ class TestReruns:
         assert body.validation["area_under_curve"] > 0.85
         assert body.judgement["extra_seeds"] == len(SEEDS)
 
+    def test_the_correction_chooses_by_the_plan_s_order_not_by_the_ranking(
+        self, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[Any] = []
+        correct = vars(rerun_report)["selection_corrected_cost"]
+
+        def hear(scores: Any, *columns: Any, **settings: Any) -> Any:
+            asked.extend([scores, settings["behind"]])
+            return correct(scores, *columns, **settings)
+
+        monkeypatch.setattr(rerun_report, "selection_corrected_cost", hear)
+        body = rerun_body(rerun_selected(REVISION, desk.ports))
+        assert list(body.ranking) != sorted(body.ranking)
+        state = fold_search(desk.plan, desk.ports.ledger.events(REVISION))
+        rows = {row.trial_id: row for row in table_rows(desk.plan, state)}
+        by_number = [
+            unpack_scores(desk.ports.store.get(str(rows[one].scores)), asked[0].shape[1])
+            for one in sorted(body.ranking)
+        ]
+        assert np.array_equal(asked[0], np.stack(by_number))
+        assert asked[1] == 0
+
     def test_it_runs_once_however_often_it_is_asked(self, desk: Desk) -> None:
         first = rerun_selected(REVISION, desk.ports)
         count = len(desk.ports.ledger.events(REVISION))
@@ -138,7 +164,7 @@ class TestReruns:
             previous=started.previous,
             digest=started.digest,
         )
-        result = JobResult(
+        result = TaskResult(
             subject="reference",
             attempt=started.body["attempt"],
             model="",

@@ -40,7 +40,7 @@ def seat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seat:
         ledger = ledger or FakeLedger()
         timestamper = FakeTimestamper(ledger.now) if stamped else None
         desk = make_desk(tmp_path, ledger=ledger, timestamper=timestamper)
-        monkeypatch.setattr(selection, "run_jobs", desk.run_jobs)
+        monkeypatch.setattr(selection, "run_tasks", desk.run_tasks)
         for step in (validate_table, rerun_selected, report_slices):
             step(desk.revision, desk.ports)
         return desk

@@ -37,7 +37,7 @@ def search(folder: Path, recipient: str) -> str:
     vault = vault_of(folder, recipient, None, shared=False)
     desk = make_desk(folder, ledger=ledger_of(folder), vault=vault)
     # stands in for training
-    selection.run_jobs = desk.run_jobs  # type: ignore[attr-defined]
+    selection.run_tasks = desk.run_tasks  # type: ignore[attr-defined]
     for step in (validate_table, rerun_selected, report_slices):
         step(desk.revision, desk.ports)
     return "searched"
