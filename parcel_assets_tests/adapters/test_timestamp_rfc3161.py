@@ -4,7 +4,6 @@ import hashlib
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 from parcel_assets.adapters.timestamp_rfc3161 import (
     ANSWER_BYTES_MAXIMUM,
     Rfc3161Timestamper,
-    _read_until,
     read_token,
 )
 from parcel_assets.core.errors import SettingError, TimestampError
@@ -136,15 +134,6 @@ def test_an_authority_that_hangs_or_drips_is_waited_for_so_long(root: Path, drip
         finally:
             ended.set()
             thread.join()
-
-
-def test_no_answer_is_read_beyond_its_deadline() -> None:
-    class Drip:
-        def read1(self, _size: int) -> bytes:
-            return b"x"
-
-    with pytest.raises(TimeoutError):
-        _read_until(Drip(), time.monotonic() - 1)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"-----BEGIN CERTIFICATE-----\nx\n"])
