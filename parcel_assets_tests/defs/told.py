@@ -147,7 +147,7 @@ def as_told(story: Story, **changes: Any) -> Ports:
 
 
 def chained(entries: Events, told: Sequence[Event]) -> FakeLedger:
-    """Return a ledger that holds exactly these entries, chained in order."""
+    """Return a ledger of exactly these entries; unchanged first ones keep time and digest."""
     ledger = FakeLedger()
     ledger.clock_seconds = told[-1].at_seconds
     previous: Event | None = None
@@ -156,7 +156,7 @@ def chained(entries: Events, told: Sequence[Event]) -> FakeLedger:
         previous = chain_event(
             previous,
             revision=REVISION,
-            at_seconds=told[0].at_seconds + number,
+            at_seconds=told[min(number, len(told) - 1)].at_seconds,
             kind=kind,
             body=said,
         )
