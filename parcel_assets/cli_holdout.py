@@ -71,9 +71,13 @@ def holdout_open(
     revision: Revision,
     key: Annotated[Path, typer.Option(help="The private key that the labels were sealed to.")],
     *,
-    key_is_shared: Annotated[
+    without_l3: Annotated[
         bool,
-        typer.Option("--key-is-shared", help="Others could read the key: claim level L1 only."),
+        typer.Option(
+            "--without-l3",
+            help="Open although the packet can then not claim L3, such as with a key that others "
+            "could read. Once and for good.",
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -85,12 +89,12 @@ def holdout_open(
     if not os.access(key, os.R_OK):
         raise SettingError(
             "no such file, or none that this user may read",
-            expected="the key-holder at work, with the private key that `age-keygen` wrote",
+            expected="the key-holder at work, with the private key that `parcel-assets holdout key` wrote",
             where=str(key),
             remedy="Name the file with --key. Nothing was opened.",
         )
     settings = replace(
-        OPTIONS.settings(), holdout_key=key.absolute(), holdout_key_is_shared=key_is_shared
+        OPTIONS.settings(), holdout_key=key.absolute(), holdout_without_l3=without_l3
     )
     ports = open_ports(settings, creates=False)
     body = evaluate_final(revision, ports).body

@@ -188,7 +188,7 @@ def _vault(settings: Settings) -> Vault:
         *places,
         recipient=settings.holdout_recipient,
         key=settings.holdout_key,
-        key_is_shared=settings.holdout_key_is_shared,
+        without_l3=settings.holdout_without_l3,
     )
 
 

@@ -412,8 +412,12 @@ class Vault(Protocol):
         """
         ...
 
-    def require_key(self) -> None:
-        """Raise HoldoutError, a hold, where only a key-holder who is not here could look."""
+    def require_key(self, request: Mapping[str, Any]) -> None:
+        """Raise HoldoutError where the request's look has no key here, a hold, or not the right one.
+
+        So too where labels are sealed to a key-holder and the look could not claim L3, unless
+        whoever opens has said that less is enough. Nothing is opened.
+        """
         ...
 
 
