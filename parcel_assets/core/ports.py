@@ -413,11 +413,7 @@ class Vault(Protocol):
         ...
 
     def require_key(self, request: Mapping[str, Any]) -> None:
-        """Raise HoldoutError where the request's look has no key here, a hold, or not the right one.
-
-        So too where labels are sealed to a key-holder and the look could not claim L3, unless
-        whoever opens has said that less is enough. Nothing is opened.
-        """
+        """Raise HoldoutError where the key is not here, or an L3 to be had would be lost."""
         ...
 
 

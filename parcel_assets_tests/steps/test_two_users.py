@@ -123,7 +123,9 @@ def test_a_key_that_the_group_can_read_is_refused_and_opens_for_l1_only(shared: 
     assert final["evidence_level_reason"].startswith("not L3, since others than")
 
 
-def test_a_key_that_belongs_to_the_search_opens_for_l1_and_only_when_told_to(shared: Shared) -> None:
+def test_a_key_that_belongs_to_the_search_opens_for_l1_and_only_when_told_to(
+    shared: Shared,
+) -> None:
     shared.key.parent.chmod(0o755)
     os.chown(shared.key, SEARCH, GROUP)
     refused = shared.open_as(SEARCH)

@@ -43,8 +43,12 @@ def search(folder: Path, recipient: str) -> str:
     return "searched"
 
 
-def open_with(folder: Path, recipient: str, key: Path | None, *, without_l3: bool) -> dict[str, object]:
-    ports = final_ports(folder, ledger_of(folder), vault_of(folder, recipient, key, without_l3=without_l3))
+def open_with(
+    folder: Path, recipient: str, key: Path | None, *, without_l3: bool
+) -> dict[str, object]:
+    ports = final_ports(
+        folder, ledger_of(folder), vault_of(folder, recipient, key, without_l3=without_l3)
+    )
     return dict(evaluate_final(REVISION, ports).body)
 
 
