@@ -94,6 +94,7 @@ def test_wrong_usage_has_its_own_exit_code(data: Path) -> None:
     call("run", code=USAGE)
     call("plan", "chekc", "x", code=USAGE)
     call("decide", "a", "--outcome", "perhaps", code=USAGE)
+    call("demo", "--held", "--quick", code=USAGE)
 
 
 def test_a_plan_s_gates_are_simulated_before_anything_is_pinned(data: Path, tmp_path: Path) -> None:
@@ -117,6 +118,19 @@ def test_a_plan_s_gates_are_simulated_before_anything_is_pinned(data: Path, tmp_
     told = call_json("simulate-gates", str(missing), "--draws", "20")
     assert told["sizes"]["source"].startswith("the least that the plan's")
     assert not list(data.rglob("*.db"))
+
+
+def test_a_plan_s_gates_are_simulated_without_a_data_folder_and_make_none(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, fresh = tmp_path / "photos-a.toml", data / "fresh"
+    call("plan", "new", str(draw_archive(tmp_path / "photos")), "--output", str(path))
+    monkeypatch.setenv("PARCEL_ASSETS_DATA", str(fresh))
+    told = call_json("simulate-gates", str(path), "--draws", "20")
+    assert told["sizes"]["source"] == "the least that the plan's split asks for"
+    assert not fresh.exists()
+    fresh.touch()  # a file in the folder's place is still a fault
+    call("simulate-gates", str(path), "--draws", "20", code=ERROR)
 
 
 def test_a_simulation_that_is_stopped_ends_cleanly_and_claims_nothing(
