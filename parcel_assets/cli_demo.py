@@ -77,6 +77,8 @@ def demo(
     OPTIONS.json = as_json
     from parcel_assets.cli_run import run_revision
 
+    if quick + held + few > 1:
+        raise typer.BadParameter("--quick, --held and --few are searches of their own: give one.")
     settings = OPTIONS.settings()
     show = QUICK if quick else HELD if held else FEW if few else FULL
     shipped = shipped_plan(show.plan, settings)

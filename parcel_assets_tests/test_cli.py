@@ -94,6 +94,7 @@ def test_wrong_usage_has_its_own_exit_code(data: Path) -> None:
     call("run", code=USAGE)
     call("plan", "chekc", "x", code=USAGE)
     call("decide", "a", "--outcome", "perhaps", code=USAGE)
+    call("demo", "--held", "--quick", code=USAGE)
 
 
 def test_a_plan_s_gates_are_simulated_before_anything_is_pinned(data: Path, tmp_path: Path) -> None:

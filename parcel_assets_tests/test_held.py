@@ -12,7 +12,9 @@ from parcel_assets.core.errors import AdmissionError, PacketError, RegistryError
 from parcel_assets.core.ledger import Kind
 from parcel_assets.core.pending import pending_of
 from parcel_assets.core.selection import day_of
+from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.core.standing import standing_of
+from parcel_assets.defs.metadata_slices import slices_metadata
 from parcel_assets.steps.admission import load_chain
 from parcel_assets.steps.evaluation import evaluate_final
 from parcel_assets.steps.release import build_packet, register_model
@@ -242,3 +244,24 @@ def test_midnight_between_receipt_and_opening_loses_no_result(held: Open) -> Non
     assert packet_of(desk)["verdict"] == "released-with-waiver"
     with pytest.raises(RegistryError, match="expired"):  # the waiver itself has run out
         register_model(REVISION, desk.ports)
+
+
+def page_of(desk: Desk) -> dict[str, Any]:
+    """Return what Dagster's page of the slice report shows."""
+    digest = load_chain(REVISION, desk.ports).digests[Stage.SLICES]
+    return slices_metadata(
+        Evidence.model_validate(desk.ports.store.get_document(digest)), desk.ports
+    )
+
+
+def test_the_report_s_page_asks_for_an_answer_until_there_is_one(held: Open) -> None:
+    desk, decide = held("FAIL", "command line")
+    waiting = page_of(desk)
+    assert "--outcome accept" in waiting["next_command"]
+    assert "decided" not in waiting
+    decide("accept")
+    finish(desk)
+    answered = page_of(desk)
+    assert answered["decided"].startswith("accept, by Ada Example")
+    assert not {"next_step", "next_command", "who_may_decide"} & set(answered)
+    assert answered["held/crushed_corner"] == waiting["held/crushed_corner"]

@@ -14,8 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from parcel_assets.core.approval_points import ed25519_fault, p256_fault
 from parcel_assets.core.codec import canonical_json, short
-from parcel_assets.core.plain_words import odd_character
-from parcel_assets.core.space import Section
+from parcel_assets.core.space import Section, shown_as_it_is
 from parcel_assets.core.trial import Decision
 
 FORMAT = "parcel-decision/2"
@@ -32,14 +31,7 @@ SELF_DECLARED = "self-declared"
 ANYBODY = "anybody with access to this ledger (names are self-declared)"
 
 
-def _shown_as_it_is(text: str) -> str:
-    fault = odd_character(text)
-    if fault is not None:
-        raise ValueError(f"holds {fault}, which pages cannot show as it is")
-    return text
-
-
-ApproverName = Annotated[str, Field(pattern=r"^\S(.{0,78}\S)?$"), AfterValidator(_shown_as_it_is)]
+ApproverName = Annotated[str, Field(pattern=r"^\S(.{0,78}\S)?$"), AfterValidator(shown_as_it_is)]
 # public key (as the plan has it), signed bytes, signature -> whether it is by that key
 SignatureHolds = Callable[[str, bytes, bytes], bool]
 

@@ -21,10 +21,13 @@ from parcel_assets.core.slice_plan import (
 )
 from parcel_assets.core.space import (
     Domain,
+    Lines,
     PositiveFloat,
     PositiveInt,
     Scalar,
     Section,
+    Seeds,
+    Words,
     nearest_hint,
 )
 
@@ -78,9 +81,7 @@ class ImageRules(Section):
     maximum_file_bytes: PositiveInt = 25_000_000
     maximum_aspect_ratio: PositiveFloat = 20.0
     background: tuple[int, int, int] = (255, 255, 255)  # what shows behind transparency
-    sixteen_bit_depth: PositiveInt | None = (
-        None  # declared depth of 16-bit files; None refuses them
-    )
+    sixteen_bit_depth: PositiveInt | None = None  # declared depth; None refuses 16-bit files
 
 
 class SnapshotPlan(Section):
@@ -137,7 +138,7 @@ class MetricPlan(Section):
 
     missed_damage: PositiveFloat
     needless_review: PositiveFloat
-    unit: str = "cost units"
+    unit: Words = "cost units"
     threshold_policy: Literal["minimum_cost"] = "minimum_cost"
     threshold_grid_points: Annotated[int, Field(ge=10, le=10_000)] = 200
     # share of validation shipments scored at milestones before the last
@@ -149,7 +150,7 @@ class SearchPlan(Section):
 
     sampler: str = "tpe"
     seed: int = 0
-    budget_trials: PositiveInt
+    budget_trials: Annotated[int, Field(gt=0, le=1_000_000)]
     cap_accelerator_hours: PositiveFloat
     batch_trials: PositiveInt = 8
     lookahead_batches: PositiveInt = 2
@@ -198,8 +199,7 @@ class SelectionPlan(Section):
 class RerunPlan(Section):
     """The declared reruns of the chosen configuration, beside its own seed."""
 
-    # two at least: a spread needs two; five give the tolerance its meaning
-    seeds: Annotated[tuple[int, ...], Field(min_length=2)] = (101, 102, 103, 104, 105)
+    seeds: Seeds = (101, 102, 103, 104, 105)  # five give the tolerance its meaning
     maximum_instability: Fraction = 0.10  # spread over mean of the reruns' cost
     maximum_score_difference: Annotated[float, Field(ge=0)] = 0.0  # same seed, same hardware: equal
 
@@ -207,7 +207,7 @@ class RerunPlan(Section):
 class ReferencePlan(Section):
     """The configuration in use today, trained under the same pin for paired comparison."""
 
-    name: str = "in use today"
+    name: Words = "in use today"
     seed: int = 1
     configuration: dict[str, Scalar]
 
@@ -232,13 +232,13 @@ class ParentPlan(Section):
     """The earlier revision that this search follows, and why."""
 
     revision: str
-    reason: str = Field(min_length=1)
+    reason: Words
 
 
 class Plan(Section):
     """One whole plan; `ready` only tells a sensor to launch it and is outside the digest."""
 
-    purpose: str = Field(min_length=1)
+    purpose: Lines
     ready: bool = False
     snapshot: SnapshotPlan
     split: SplitPlan

@@ -13,6 +13,8 @@ from parcel_assets.core.space import PositiveFloat, PositiveInt, Section
 PROTECTED_SLICES_MAXIMUM = 6  # more protected slices cost so much power that none would pass
 DAMAGE_DIMENSION = "damage_type"  # known of damaged photos only, so such a slice has no cost
 Fraction = Annotated[float, Field(gt=0, lt=1)]
+# two miss rates differ by at most 100 points: a margin of that much could never be left
+Points = Annotated[float, Field(gt=0, lt=100)]
 
 # left out where it is empty, so that a plan without crossings keeps its digest
 Crossing = Annotated[dict[str, str], Field(exclude_if=lambda crossed_with: not crossed_with)]
@@ -29,7 +31,9 @@ class MinimumSupport(Section):
     damaged_photos: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")
-    def _crossing_is_of_two(self) -> Self:
+    def _asks_of_a_dimension(self) -> Self:
+        if self.value is not None and self.dimension is None:
+            raise ValueError(f"value {self.value!r} of no dimension; name the `dimension` too")
         _require_crossing(self.dimension, self.crossed_with)
         return self
 
@@ -47,8 +51,8 @@ class SlicePlan(Section):
     value: str | None = None
     crossed_with: Crossing = Field(default_factory=dict)
     role: Literal["protected", "monitored"] = "monitored"
-    margin_miss_points: PositiveFloat = 10.0
-    fail_miss_points: PositiveFloat = 5.0
+    margin_miss_points: Points = 10.0
+    fail_miss_points: Points = 5.0
     margin_cost_fraction: PositiveFloat = 0.10
     minimum_shipments: PositiveInt = 30
     minimum_damaged_photos: PositiveInt = 60

@@ -3,11 +3,41 @@
 import difflib
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from parcel_assets.core.plain_words import odd_character
 
 Scalar = bool | int | float | str
-PositiveInt = Annotated[int, Field(gt=0)]
-PositiveFloat = Annotated[float, Field(gt=0)]
+# a bound that no sound plan comes near, so that nothing computed from it overflows
+PositiveInt = Annotated[int, Field(gt=0, le=10**15)]
+PositiveFloat = Annotated[float, Field(gt=0, le=1e12)]
+
+
+def shown_as_it_is(text: str) -> str:
+    """Return a person's words; raises ValueError where pages cannot show them as they are."""
+    fault = odd_character(text)
+    if fault is not None:
+        raise ValueError(f"holds {fault}, which pages cannot show as it is")
+    if not text.strip():
+        raise ValueError("is blank")
+    return text
+
+
+def _lines_shown(text: str) -> str:
+    shown_as_it_is(" ".join(text.split("\n")))
+    return text
+
+
+def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"{list(seeds)} repeats a seed, which would show a spread of nothing")
+    return seeds
+
+
+Words = Annotated[str, AfterValidator(shown_as_it_is)]
+Lines = Annotated[str, AfterValidator(_lines_shown)]
+# two at least: a spread needs two
+Seeds = Annotated[tuple[int, ...], Field(min_length=2), AfterValidator(_distinct)]
 
 
 def nearest_hint(word: str, known: Any) -> str:

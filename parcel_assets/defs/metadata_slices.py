@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from parcel_assets.core.approval import decide_commands, may_decide
+from parcel_assets.core.approval import decide_commands, may_decide, who_words
 from parcel_assets.core.codec import digest_value
 from parcel_assets.core.consequence import consequences
 from parcel_assets.core.evidence import SliceBody
+from parcel_assets.core.ledger import Kind, last_of
+from parcel_assets.core.pending import pending_of
 from parcel_assets.core.ports import Ports
 from parcel_assets.core.stage import Evidence
 from parcel_assets.defs.metadata_values import NO_VALUE, picture, table
@@ -71,14 +73,22 @@ def _held(evidence: Evidence, ports: Ports) -> dict[str, Any]:
     held = {str(one["name"]): after_name(one) for one in chain.slices.slices}
     approvers = chain.plan.approvers
     informed = " (slice-informed: in the place of a held one)" * chain.rerun.slice_informed
+    answered = last_of(chain.events, Kind.DECISION_RECORDED)
+    if answered is not None and pending_of(chain) is None:
+        decided = f"{answered.body['outcome']}, by {who_words(answered.body)}"
+        how_to_answer = {"decided": decided}
+    else:
+        how_to_answer = {
+            "who_may_decide": "; ".join(may_decide(approvers)),
+            "next_step": "materialize quality_decision, or use the command below",
+            "next_command": decide_commands(evidence.revision, approvers)["accept"],
+        }
     return {
         "candidate": f"{chain.rerun.selected_trial}{informed}",
         **{f"held/{one['name']}": held[one["name"]] for one in seen["slices_in_parcels"]},
         **{f"if_accepted/{name}": words for name, words in consequences(seen).items()},
-        "who_may_decide": "; ".join(may_decide(approvers)),
         "slice_evidence": digest_value(evidence.document()),
-        "next_step": "materialize quality_decision, or use the command below",
-        "next_command": decide_commands(evidence.revision, approvers)["accept"],
+        **how_to_answer,
     }
 
 

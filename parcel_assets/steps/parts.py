@@ -248,11 +248,13 @@ def seal_holdout(
 def support_minimums(plan: Plan) -> tuple[MinimumSupport, ...]:
     """Return the plan's minimums, and that no part or protected slice may be without damage.
 
-    Without damage in it a protected slice could never pass, and the search would be for nothing.
+    Without damage in it a protected slice could never pass, and the search would be for nothing. A
+    plan's own minimum takes the place of that only where it asks for damage too.
     """
-    asked = {one.part for one in plan.split.minimum if one.dimension is None}
+    own = [one for one in plan.split.minimum if one.damaged_photos]
+    asked = {one.part for one in own if one.dimension is None}
     usual = [MinimumSupport(part=part, damaged_photos=1) for part in PARTS if part not in asked]
-    stated = [(one.part, one.dimension, one.value, one.crossed_with) for one in plan.split.minimum]
+    stated = [(one.part, one.dimension, one.value, one.crossed_with) for one in own]
     protected = [
         MinimumSupport(
             part="validation",

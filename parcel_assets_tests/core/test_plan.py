@@ -68,10 +68,25 @@ def test_a_duplicate_key_is_refused() -> None:
         ({"search__cap_accelerator_hours": 0.01}, "no room for one trial"),
         ({"space__width": {"kind": "int", "low": 8, "high": 8}}, "low < high"),
         ({"rerun__seeds": [1]}, "at least 2"),
+        ({"rerun__seeds": [101, 102, 101]}, "repeats a seed"),
+        ({"slices__crushed_corner__margin_miss_points": 100.0}, "less than 100"),
+        ({"split__minimum": [{"part": "holdout", "value": "dent"}]}, "of no dimension"),
+        ({"metric__missed_damage": 1e308}, "less than or equal to"),
+        ({"search__budget_trials": 10**12}, "less than or equal to"),
+        ({"search__cap_accelerator_hours": 1e305}, "less than or equal to"),
+        ({"purpose": "to \u202e find"}, "U+202E"),
+        ({"purpose": " \n "}, "is blank"),
+        ({"metric__unit": "\x1b[31mEUR"}, "U+001B"),
+        ({"reference__name": "today\n# Released"}, "U+000A"),
+        ({"parent": {"revision": "spring", "reason": "\t"}}, "U+0009"),
     ],
 )
 def test_an_unsound_plan_is_refused_in_words(changes: dict[str, Any], words: str) -> None:
     assert words in " ".join(faults_of(**changes).values())
+
+
+def test_a_purpose_may_have_lines() -> None:
+    assert plan(purpose="One line.\nAnother.").purpose == "One line.\nAnother."
 
 
 def test_more_than_six_protected_slices_are_refused() -> None:

@@ -251,6 +251,16 @@ def test_a_protected_slice_without_damage_stops_the_search_before_it_starts() ->
     assert [one.damaged_photos for one in asked if one.value == "crushed_corner"] == [60]
 
 
+@pytest.mark.parametrize("part", ["train", "validation", "holdout"])
+def test_a_minimum_of_shipments_alone_takes_no_demand_for_damage_away(part: str) -> None:
+    corner = {"dimension": "damage_type", "value": "crushed_corner"}
+    stated = [{"part": part, "shipments": 5}, {"part": "validation", "shipments": 5, **corner}]
+    asked = support_minimums(plan(split__minimum=stated))
+    rows = {one: pairs("A", "B", "C", "D", "E") for one in ("train", "validation", "holdout")}
+    lacking = {(one["part"], one["value"]) for one in check_support(asked, rows) if not one["met"]}
+    assert lacking >= {(part, None), ("validation", "crushed_corner")}
+
+
 # ---- rows and subsets ----------------------------------------------------------------------------
 
 

@@ -35,7 +35,7 @@ MAY_SAY_SHRUNKEN = {
     "core/slice_family.py",
     "core/slice_verdict.py",
     "adapters/report_html_slices.py",
-    "defs/metadata.py",
+    "defs/metadata_slices.py",
 }
 
 

@@ -579,7 +579,7 @@ def test_a_key_holder_s_key_is_needed_to_open_and_never_lies_here(
 ) -> None:
     identity = pyrage.x25519.Identity.generate()
     key = tmp_path / "with-the-key-holder"
-    key.write_text(str(identity))
+    key.write_text(f"# created: today\n# public key: age1…\n{identity}\n")  # as age-keygen does
     key.chmod(0o600)
     places = (tmp_path / "vault", tmp_path / "keys", tmp_path / "store")
     recipient = str(identity.to_public())
@@ -590,9 +590,22 @@ def test_a_key_holder_s_key_is_needed_to_open_and_never_lies_here(
     with pytest.raises(HoldoutError) as held:
         evaluate_final("spring", depot.ports)
     assert held.value.facts["hold"] == "hold:key-holder"
-    assert "parcel-assets holdout open" in held.value.remedy
-    assert not list((tmp_path / "vault").glob("*/opened.json"))
+    assert "parcel-assets holdout open spring --key" in held.value.remedy
+    depot.vault = AgeVault(*places, trainer=TRAINER)  # the setting is forgotten: held all the same
+    with pytest.raises(HoldoutError, match="whose key is not here"):
+        evaluate_final("spring", depot.ports)
+    other = tmp_path / "another"
+    other.write_text(str(pyrage.x25519.Identity.generate()))
+    other.chmod(0o600)
+    depot.vault = AgeVault(*places, trainer=TRAINER, key=other, without_l3=True)
+    with pytest.raises(HoldoutError, match="to which the labels were sealed"):
+        evaluate_final("spring", depot.ports)
     depot.vault = AgeVault(*places, trainer=TRAINER, recipient=recipient, key=key)
+    with pytest.raises(HoldoutError, match="cannot claim L3") as refused:
+        evaluate_final("spring", depot.ports)
+    assert "--without-l3" in refused.value.remedy
+    assert not list((tmp_path / "vault").glob("*/opened.json"))
+    depot.vault = AgeVault(*places, trainer=TRAINER, key=key, without_l3=True)
     final = depot.final("spring")
     assert final.outcome in {"PASS", "FAIL", "INSUFFICIENT"}
     # one user searched and opened here, so that no more is claimed than on a laptop
