@@ -120,6 +120,20 @@ def test_a_plan_s_gates_are_simulated_before_anything_is_pinned(data: Path, tmp_
     assert not list(data.rglob("*.db"))
 
 
+def test_a_target_that_asks_nothing_is_warned_of(data: Path, tmp_path: Path) -> None:
+    path = tmp_path / "photos-a.toml"
+    call("plan", "new", str(draw_archive(tmp_path / "photos")), "--output", str(path))
+    assert call_json("plan", "check", str(path))["warnings"] == []
+    text = re.sub(r"target_cost_per_1000 = .*", "target_cost_per_1000 = 5000.0", path.read_text())
+    path.write_text(text)
+    assert data.is_dir()
+    (warning,) = call_json("plan", "check", str(path))["warnings"]
+    assert "5000" in warning
+    assert "asks nothing of a model" in warning
+    assert warning.split()[0] == "the"
+    assert "Look here: the target of 5000" in call("plan", "check", str(path))
+
+
 def test_a_plan_s_gates_are_simulated_without_a_data_folder_and_make_none(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

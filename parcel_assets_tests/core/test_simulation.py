@@ -445,6 +445,29 @@ class TestWords:
         sizes = sizes_of_plan(plan, WORLD, generator())
         return plan, simulate(plan, sizes, draws=20)
 
+    @pytest.mark.parametrize(
+        ("target", "words", "stops"),
+        [
+            (5000.0, "The target asks nothing of a model: the target is 5000 ", True),
+            (1e-6, "No model can cost near the target, which is too near to nothing", True),
+        ],
+    )
+    def test_a_target_that_no_model_costs_is_told_with_the_number_beside(
+        self, target: float, words: str, stops: bool
+    ) -> None:
+        plan, simulation = self.plan_and_simulation(final__target_cost_per_1000=target)
+        (said,) = [one for one in remarks(plan, simulation) if one.sentence.startswith(words)]
+        assert said.stops is stops
+        least = 1000 * min(5 * WORLD.damaged_share, 1 - WORLD.damaged_share)
+        assert f"costs {least:.0f}" in said.sentence
+
+    def test_a_target_above_a_trivial_policy_is_told_though_models_meet_it(self) -> None:
+        least = 1000 * min(5 * WORLD.damaged_share, 1 - WORLD.damaged_share)
+        plan, simulation = self.plan_and_simulation(final__target_cost_per_1000=least * 1.05)
+        (said,) = [one for one in remarks(plan, simulation) if "asks nothing" in one.sentence]
+        assert (said.good, said.stops) == (False, False)
+        assert any(one.sentence.startswith("By true cost") for one in remarks(plan, simulation))
+
     def told(self, odds: SliceOdds) -> str:
         plan, simulation = self.plan_and_simulation()
         changed = replace(simulation, slices=(odds,))
