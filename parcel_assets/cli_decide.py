@@ -1,7 +1,7 @@
 """The commands `decide` and `close`: a person answers a held search, or ends one for good."""
 
-import base64
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -97,13 +97,12 @@ def decide(
 def _record(
     revision: str, ports: Ports, given: dict[str, Any], key: Path | None, *, sign_only: bool
 ) -> None:
-    from parcel_assets.steps.decision import Answer, bytes_to_sign, record_decision
+    from parcel_assets.steps.decision import Answer, record_decision, sign_answer
     from parcel_assets.steps.release import build_packet
 
     signature = ""
     if key is not None:
-        signed = sign_with(key, bytes_to_sign(revision, ports, Answer(**given)))
-        signature = base64.b64encode(signed).decode()
+        signature = sign_answer(revision, ports, Answer(**given), partial(sign_with, key))
     if sign_only:
         if OPTIONS.json:
             print_json({"revision": revision, "signature": signature})

@@ -10,7 +10,7 @@ import typer
 
 from parcel_assets.cli_common import OPTIONS, JsonOption, print_json, print_table, say
 from parcel_assets.core.errors import SettingError
-from parcel_assets.wiring import open_ports
+from parcel_assets.wiring import make_label_key, open_ports
 
 holdout_app = typer.Typer(
     no_args_is_help=True, help="Say what of the holdout is left, and open it."
@@ -66,14 +66,36 @@ def holdout_status(
             say(f"What {unread['revision']} has is not known: {unread['fault']}", style="bold red")
 
 
+@holdout_app.command(name="key")
+def holdout_key(
+    out: Annotated[Path, typer.Option(help="A new file of the key-holder's own, for the key.")],
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a key-holder's key; its recipient is set before a search's split, for level L3."""
+    OPTIONS.json = as_json
+    recipient = make_label_key(out)
+    if as_json:
+        print_json({"recipient": recipient, "key": str(out)})
+        return
+    typer.echo(f"PARCEL_ASSETS_HOLDOUT_RECIPIENT={recipient}")
+    say(
+        f"Whoever searches sets this before the split; {out} stays with the key-holder.", error=True
+    )
+
+
 @holdout_app.command(name="open")
 def holdout_open(
     revision: Revision,
     key: Annotated[Path, typer.Option(help="The private key that the labels were sealed to.")],
     *,
-    key_is_shared: Annotated[
+    without_l3: Annotated[
         bool,
-        typer.Option("--key-is-shared", help="Others could read the key: claim level L1 only."),
+        typer.Option(
+            "--without-l3",
+            help="Open although the packet can then not claim L3, such as with a key that others "
+            "could read. Once and for good.",
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -85,12 +107,12 @@ def holdout_open(
     if not os.access(key, os.R_OK):
         raise SettingError(
             "no such file, or none that this user may read",
-            expected="the key-holder at work, with the private key that `age-keygen` wrote",
+            expected="the key-holder at work, with the file that `parcel-assets holdout key` wrote",
             where=str(key),
             remedy="Name the file with --key. Nothing was opened.",
         )
     settings = replace(
-        OPTIONS.settings(), holdout_key=key.absolute(), holdout_key_is_shared=key_is_shared
+        OPTIONS.settings(), holdout_key=key.absolute(), holdout_without_l3=without_l3
     )
     ports = open_ports(settings, creates=False)
     body = evaluate_final(revision, ports).body

@@ -19,6 +19,7 @@ from parcel_assets.core.errors import ArchiveError, PlanError, SettingError
 from parcel_assets.core.plan_bill import bill_of
 from parcel_assets.core.plan_reader import check_revision_key
 from parcel_assets.core.plan_template import plan_text
+from parcel_assets.core.rerun_report import target_warning
 from parcel_assets.core.stage import Stage
 from parcel_assets.steps.admission import load_chain
 from parcel_assets.wiring import (
@@ -87,12 +88,20 @@ def plan_check(plan: PlanArgument, *, as_json: JsonOption = False) -> None:
     require_usable(found.plan, ports)
     require_parent(found.revision, found.plan, ports)
     pinned = found.plan.snapshot.digest
+    warning = target_warning(found.plan)
     if as_json:
         print_json(
-            {"revision": found.revision, "plan_digest": found.plan.digest, "pinned": bool(pinned)}
+            {
+                "revision": found.revision,
+                "plan_digest": found.plan.digest,
+                "pinned": bool(pinned),
+                "warnings": [warning] if warning else [],
+            }
         )
         return
     say(f"{found.revision}: no faults. Plan digest {short(found.plan.digest)}.")
+    if warning:
+        say(f"Look here: {warning}", style="yellow")
     say(f"Can its gates decide anything?  parcel-assets simulate-gates {shlex.quote(plan)}")
     if not pinned:
         say(
@@ -126,6 +135,8 @@ def plan_register(plan: PlanArgument, *, as_json: JsonOption = False) -> None:
         print_json({"revision": found.revision, "plan_digest": found.plan.digest})
         return
     say(f"Frozen: {found.revision}, plan digest {short(found.plan.digest)}.")
+    if warning := target_warning(found.plan):
+        say(f"Look here: {warning}", style="yellow")
     say(f"Next:  parcel-assets run {found.revision}")
 
 

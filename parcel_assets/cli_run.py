@@ -260,7 +260,10 @@ def _print_search(chain: Chain, state: SearchState) -> None:
         ("attempts", _listed(state.attempts_by_state)),
         (
             "best",
-            f"{state.best_trial} at {state.best_cost_per_1000:.0f}" if state.best_trial else None,
+            f"{state.best_trial} at {state.best_cost_per_1000:.0f} {chain.plan.metric.unit} per "
+            "1,000 photos"
+            if state.best_trial
+            else None,
         ),
         ("accelerator-hours", f"{_listed(hours)} of {chain.plan.search.cap_accelerator_hours:g}"),
         ("timestamps", timestamp_words(chain.events)),

@@ -76,9 +76,11 @@ def _sizes(
     """Return the sizes: from the split, else the label table, else what the plan asks for."""
     plan = found.plan
     if shipments is None:
-        counted = sizes_of_split(found.revision, plan, open_ports(settings, creates=False), world)
-        if counted is not None:
-            return counted
+        if settings.data.exists():  # before anything is registered there need be no folder
+            ports = open_ports(settings, creates=False)
+            counted = sizes_of_split(found.revision, plan, ports, world)
+            if counted is not None:
+                return counted
         try:
             table = read_labels(settings.data / plan.snapshot.location, plan.snapshot.table)
         except (ArchiveError, PermissionError):

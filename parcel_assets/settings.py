@@ -53,7 +53,7 @@ class Settings:
     dagster_home: Path
     holdout_recipient: str | None = None  # a key-holder's public key, or None: one made here
     holdout_key: Path | None = None  # the key-holder's own: given on the command line only
-    holdout_key_is_shared: bool = False  # the key-holder says that others could read it
+    holdout_without_l3: bool = False  # whoever opens says that less than L3 is enough
     timestamp_url: str | None = None  # of an authority outside
     timestamps_declined: bool = False  # the operator's word that a search goes on without one
     timestamp_root: Path | None = None  # PEM: the root under which that authority must sign

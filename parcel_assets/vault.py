@@ -46,12 +46,35 @@ def main(arguments: list[str]) -> int:
     """Print the answer to the order in a file as one JSON line; return 0, or 3 for a refusal."""
     order = json.loads(Path(arguments[0]).read_bytes())
     try:
-        answer = disclose(order) if "disclose" in order else look_once(order)
+        if "claim" in order:
+            answer = claim_before(order)
+        else:
+            answer = disclose(order) if "disclose" in order else look_once(order)
     except ParcelAssetsError as error:
         sys.stdout.write(json.dumps(error.as_fields(), default=str) + "\n")
         return 3
     sys.stdout.write(canonical_json(answer).decode() + "\n")
     return 0
+
+
+def claim_before(order: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a look with the order's key could claim; nothing is opened or decrypted.
+
+    Raises HoldoutError for a file that is no key, or another one than the labels were sealed to.
+    """
+    request = FinalRequest.model_validate(order["claim"])
+    place = Path(order["folder"])
+    found = str(_label_key(Path(order["key"])).to_public())
+    sealed_to = read_record(place / SEAL_FILE).get("recipient")
+    if sealed_to not in {None, found}:  # None: sealed before this was noted
+        raise HoldoutError(
+            f"the private key of {found}",
+            expected=f"that of {sealed_to}, to which the labels were sealed",
+            where=str(order["key"]),
+            remedy="Name that key's file. Nothing was opened.",
+        )
+    claim = _claim(place, order, request, FileStore(Path(order["store"])))
+    return {"level": claim.level, "reason": claim.reason}
 
 
 def look_once(order: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,12 +202,15 @@ def _keep_predictions(folder: Path, store: Store, scores: Scores) -> str:
 def _label_key(path: Path) -> Any:
     """Return the key-holder's private key; raises HoldoutError where there is none."""
     try:
-        return pyrage.x25519.Identity.from_str(path.read_text().strip())
-    except (OSError, pyrage.IdentityError) as error:
+        lines = [line.strip() for line in path.read_text().splitlines()]
+        # `age-keygen` writes comments above the key
+        (text,) = (line for line in lines if line and not line.startswith("#"))
+        return pyrage.x25519.Identity.from_str(text)
+    except (OSError, ValueError, pyrage.IdentityError) as error:
         raise HoldoutError(
             "no usable label key",
-            expected="the key-holder's private key",
-            where="vault",
+            expected="the key-holder's private key, AGE-SECRET-KEY-1…, alone in its file",
+            where=str(path),
             remedy="Bring the key that the labels were sealed to, then run again: it resumes.",
         ) from error
 
@@ -235,7 +261,7 @@ def _claim(place: Path, order: Mapping[str, Any], request: FinalRequest, store: 
         key_mode=found.st_mode,
         key_owner=found.st_uid,
         search_owners={path.stat().st_uid for path in searched},
-        key_is_shared=order.get("key_is_shared") is True,
+        without_l3=order.get("without_l3") is True,
     )
 
 

@@ -40,9 +40,9 @@ from parcel_assets.settings import REPOSITORY, Settings
 
 __all__ = [
     "REPOSITORY", "PlanFile", "Settings", "TableRules", "archive_version", "copy_plan",
-    "draw_sample", "find_plan", "host_name", "list_plans", "look_at_archive", "open_charts",
-    "open_ledger", "open_ports", "open_source", "open_store", "open_trainer", "plan_file_of",
-    "process_lives", "process_start", "read_labels", "shipped_plan", "sign_with",
+    "draw_sample", "find_plan", "host_name", "list_plans", "look_at_archive", "make_label_key",
+    "open_charts", "open_ledger", "open_ports", "open_source", "open_store", "open_trainer",
+    "plan_file_of", "process_lives", "process_start", "read_labels", "shipped_plan", "sign_with",
     "sketch_folder", "write_pin", "write_text",
 ]  # fmt: skip
 
@@ -188,7 +188,7 @@ def _vault(settings: Settings) -> Vault:
         *places,
         recipient=settings.holdout_recipient,
         key=settings.holdout_key,
-        key_is_shared=settings.holdout_key_is_shared,
+        without_l3=settings.holdout_without_l3,
     )
 
 
@@ -247,6 +247,13 @@ def sign_with(private_key: Path, data: bytes) -> bytes:
     from parcel_assets.adapters.approval_keys import sign_with as sign
 
     return sign(private_key, data)
+
+
+def make_label_key(path: Path) -> str:
+    """Write a key-holder's new private key; return the recipient to which labels are sealed."""
+    from parcel_assets.adapters.vault_age_key import make_label_key as make
+
+    return make(path)
 
 
 # ---- folders that the command line, the sensors and the demo look at ----------------------------

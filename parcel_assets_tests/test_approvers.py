@@ -141,6 +141,13 @@ def test_another_kind_of_key_signs_nothing(tmp_path: Path) -> None:
         sign_with(tmp_path / "none.pem", b"data")
 
 
+def test_a_public_key_is_called_one(tmp_path: Path) -> None:
+    place = tmp_path / "ada.public.pem"
+    place.write_text(key_pair(tmp_path)[1])
+    with pytest.raises(SettingError, match="a public key, with which nobody can sign"):
+        sign_with(place, b"data")
+
+
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
 def test_a_key_that_others_may_read_signs_nothing(tmp_path: Path, mode: int) -> None:
     private, _ = key_pair(tmp_path)
@@ -220,6 +227,19 @@ class TestRefused:
             record_decision(
                 REVISION, desk.ports, **answer_of("accept"), signature=signature(desk, other)
             )
+
+    @pytest.mark.parametrize("further", [[], ["--sign-only"]])
+    def test_another_key_on_the_command_line_is_called_that(
+        self, desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, further: list[str]
+    ) -> None:
+        at_the_command_line(desk, monkeypatch)
+        other, _ = key_pair(tmp_path, name="eve")
+        words = ["decide", REVISION, *flags(answer_of("close")), "--key", str(other), *further]
+        with pytest.raises(RefusedError) as refused:
+            command(*words)
+        told = " ".join(str(refused.value).split())
+        assert f"another key than the plan lists for {ADA}" in told
+        assert not desk.events(Kind.DECISION_RECORDED)
 
     def test_a_signature_is_no_use_for_another_outcome_or_a_later_report(
         self, desk: Desk, key: tuple[Path, str]

@@ -120,6 +120,33 @@ def test_a_plan_s_gates_are_simulated_before_anything_is_pinned(data: Path, tmp_
     assert not list(data.rglob("*.db"))
 
 
+def test_a_target_that_asks_nothing_is_warned_of(data: Path, tmp_path: Path) -> None:
+    path = tmp_path / "photos-a.toml"
+    call("plan", "new", str(draw_archive(tmp_path / "photos")), "--output", str(path))
+    assert call_json("plan", "check", str(path))["warnings"] == []
+    text = re.sub(r"target_cost_per_1000 = .*", "target_cost_per_1000 = 5000.0", path.read_text())
+    path.write_text(text)
+    assert data.is_dir()
+    (warning,) = call_json("plan", "check", str(path))["warnings"]
+    assert "5000" in warning
+    assert "asks nothing of a model" in warning
+    assert warning.split()[0] == "the"
+    assert "Look here: the target of 5000" in call("plan", "check", str(path))
+
+
+def test_a_plan_s_gates_are_simulated_without_a_data_folder_and_make_none(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, fresh = tmp_path / "photos-a.toml", data / "fresh"
+    call("plan", "new", str(draw_archive(tmp_path / "photos")), "--output", str(path))
+    monkeypatch.setenv("PARCEL_ASSETS_DATA", str(fresh))
+    told = call_json("simulate-gates", str(path), "--draws", "20")
+    assert told["sizes"]["source"] == "the least that the plan's split asks for"
+    assert not fresh.exists()
+    fresh.touch()  # a file in the folder's place is still a fault
+    call("simulate-gates", str(path), "--draws", "20", code=ERROR)
+
+
 def test_a_simulation_that_is_stopped_ends_cleanly_and_claims_nothing(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pyrage  # type: ignore[import-untyped]  # ships no types
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -92,6 +93,21 @@ def test_opening_and_releasing_are_refused_in_words(data: Path, tmp_path: Path) 
     )
     assert refused.exit_code == 1
     assert "no final result" in refused.stderr
+
+
+def test_a_key_holder_s_key_is_made_once_and_its_recipient_is_a_setting(tmp_path: Path) -> None:
+    key = tmp_path / "holder.key"
+    made = run(tmp_path, "holdout", "key", "--out", str(key))
+    assert made.exit_code == 0, made.stderr
+    name, _, recipient = made.stdout.strip().partition("=")
+    assert Settings.read({name: recipient}, data=tmp_path).holdout_recipient == recipient
+    private = pyrage.x25519.Identity.from_str(key.read_text().strip())
+    assert str(private.to_public()) == recipient
+    assert key.stat().st_mode & 0o777 == 0o600
+    again = run(tmp_path, "holdout", "key", "--out", str(key))
+    assert again.exit_code == 1
+    assert "never overwritten" in " ".join(again.stderr.split())
+    assert str(private) == key.read_text().strip()
 
 
 def test_a_plan_shows_its_tranches(data: Path, tmp_path: Path) -> None:

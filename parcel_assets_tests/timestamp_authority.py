@@ -89,6 +89,7 @@ class Signer:
         nonce: int | None = None,
         at_seconds: float | None = None,
         algorithm: str = SHA256,
+        further_certificates: bool = False,
     ) -> bytes:
         """Return a whole answer: a status and a token over the digest."""
         moment = datetime.fromtimestamp(time.time() if at_seconds is None else at_seconds, UTC)
@@ -102,6 +103,9 @@ class Signer:
         )
         sha256 = sequence(identifier(SHA256), der(0x05))
         certificate = self.certificate.public_bytes(Encoding.DER)
+        chain = [certificate]
+        if further_certificates:  # in no order that DER knows
+            chain = sorted([certificate, self.root.public_bytes(Encoding.DER)], reverse=True)
         certificate_hash = der(0x04, hashlib.sha256(certificate).digest())
         attributes = sorted(
             sequence(identifier(name), der(0x31, value))
@@ -125,7 +129,7 @@ class Signer:
             integer(3),
             der(0x31, sha256),
             sequence(identifier(TST_INFO), der(0xA0, der(0x04, info))),
-            der(0xA0, certificate),
+            der(0xA0, *chain),
             der(0x31, signer),
         )
         token = sequence(identifier(SIGNED_DATA), der(0xA0, signed))

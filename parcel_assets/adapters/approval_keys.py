@@ -36,9 +36,12 @@ def sign_with(private_key: Path, data: bytes) -> bytes:
 
     Raises SettingError for a file that holds no such key, or that others may read.
     """
+    content = private_key.read_bytes()
+    if b"-----BEGIN PUBLIC KEY-----" in content and b"PRIVATE KEY-----" not in content:
+        raise _mistrust(private_key, "a public key, with which nobody can sign")
     require_private(private_key.stat().st_mode, str(private_key))
     try:
-        key = load_pem_private_key(private_key.read_bytes(), password=None)
+        key = load_pem_private_key(content, password=None)
     except (TypeError, ValueError, UnsupportedAlgorithm) as error:
         raise _mistrust(private_key, "a file that holds no unencrypted private key") from error
     if isinstance(key, ed25519.Ed25519PrivateKey):

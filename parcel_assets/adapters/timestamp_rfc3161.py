@@ -198,6 +198,11 @@ def _signer(answer: TimeStampResponse) -> str:
 
 def _first_words(error: Exception) -> str:
     """Return an error's reason; OpenSSL's stands inside a list of its own."""
+    if "InvalidSetOrdering" in str(error):
+        return (
+            "its set of certificates is not in DER's order, which this reader asks for: take an "
+            "authority that sends its own certificate only, or sorts them"
+        )
     words = str(error).partition("\n")[0]
     inner = re.search(r'Verify error: ([^"]+)', words) or re.search(r'reason: "([^"]+)"', words)
     return inner[1] if inner else words[:200] or type(error).__name__

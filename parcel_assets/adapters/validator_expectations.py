@@ -14,10 +14,11 @@ from typing import Any
 
 from parcel_assets.core.codec import DIGEST_LENGTH
 from parcel_assets.core.plan import Plan
+from parcel_assets.core.rerun_report import costs_of
+from parcel_assets.core.statistics import trivial_cost_maximum
 from parcel_assets.core.trial import TrialState, trial_id_of, trial_seed
 
 UNEXPECTED_MAXIMUM = 200
-PER = 1000
 ROUNDING = 1e-9
 KNOWN_STATES = tuple(str(state) for state in TrialState)
 
@@ -133,13 +134,8 @@ def _expectations(plan: Plan) -> list[_Expectation]:
 
 
 def trivial_bound(plan: Plan) -> float:
-    """Return the cost per 1,000 that the better trivial policy cannot exceed, whatever the share.
-
-    With a damaged share p reviewing nothing costs p times a miss, reviewing everything 1 - p times
-    a review; the lesser of both is largest where they meet. A fitted threshold is never worse.
-    """
-    miss, review = plan.metric.missed_damage, plan.metric.needless_review
-    return PER * miss * review / (miss + review) * (1 + ROUNDING)
+    """Return the cost per 1,000 that no fitted threshold exceeds: that of the trivial policies."""
+    return trivial_cost_maximum(costs_of(plan)) * (1 + ROUNDING)
 
 
 # ---- rows to columns ----------------------------------------------------------------------------

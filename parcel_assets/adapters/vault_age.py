@@ -49,8 +49,8 @@ class AgeVault:
 
     `trainer` names the class, as `module:Class`, that scores photos in the subprocess. With a
     `recipient`, the public key of a key-holder elsewhere, no key pair is made here and labels are
-    sealed to that key; to look, the key-holder hands in the path of the private one as `key`, and
-    says with `key_is_shared` where others could read it: such a key is refused otherwise.
+    sealed to that key; to look, the key-holder hands in the path of the private one as `key`. A
+    look that could not claim L3 is refused then, unless `without_l3` says that less is enough.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class AgeVault:
         trainer: str = TRAINER,
         recipient: str | None = None,
         key: Path | None = None,
-        key_is_shared: bool = False,
+        without_l3: bool = False,
     ) -> None:
         self._folder = folder
         self._keys = key_folder
@@ -70,7 +70,7 @@ class AgeVault:
         self._trainer = trainer
         self._recipient = recipient
         self._key = key
-        self._key_is_shared = key_is_shared
+        self._without_l3 = without_l3
 
     @property
     def evaluator_digest(self) -> str:
@@ -162,26 +162,44 @@ class AgeVault:
             **order,
             "folder": str(self._place(holdout_digest)),
             "key": str(self._key or self._keys / PRIVATE_KEY_FILE),
-            "key_is_shared": self._key_is_shared,
+            "without_l3": self._without_l3,
             "store": str(self._store_root),
         }
         return ask_vault(order, f"vault, holdout {holdout_digest[:8]}")
 
-    def require_key(self) -> None:
+    def require_key(self, request: Mapping[str, Any]) -> None:
         """Raise HoldoutError, a hold, where the key is with a key-holder who has to hand it in.
 
-        Raises SettingError where others than its owner may read the one that is here.
+        Raises it too where it is another key, or the look could not claim L3 and nobody said that
+        less is enough; SettingError where others than its owner may read the one that is here.
         """
-        if self._recipient is not None and self._key is None:
+        holdout_digest = str(request["holdout_digest"])
+        seal = self._place(holdout_digest) / SEAL_FILE
+        if not seal.exists():
+            raise self._not_sealed(holdout_digest)
+        to_key_holder = self._recipient is not None or read_record(seal).get("to_key_holder")
+        if to_key_holder and self._key is None:
             raise HoldoutError(
                 "labels sealed to a key-holder, whose key is not here",
                 expected="the key-holder, who opens the holdout",
                 where="vault",
-                remedy="The key-holder runs `parcel-assets holdout open REVISION --key PATH`, "
-                "as a user of their own. Nothing was opened.",
+                remedy=f"The key-holder runs `parcel-assets holdout open {request['revision']} "
+                "--key PATH`, as a user of their own. Nothing was opened.",
                 hold=HOLD_KEY_HOLDER,
             )
-        self._require_private_key()
+        if self._key is None:
+            self._require_private_key()
+            return
+        claim = self._ask(holdout_digest, {"claim": dict(request)})
+        if claim["level"] != "L3" and not self._without_l3:
+            raise HoldoutError(
+                f"an opening that cannot claim L3: {claim['reason']}",
+                expected="labels sealed to a key-holder, and at work that key-holder: a user who "
+                "neither sealed nor searched, with a key file of mode 600",
+                where=str(self._key),
+                remedy="Let the key-holder run this, as a user of their own. If less than L3 is "
+                "enough, once and for good, add --without-l3. Nothing was opened.",
+            )
 
     def _require_private_key(self) -> None:
         path = self._key or self._keys / PRIVATE_KEY_FILE
@@ -195,8 +213,8 @@ class AgeVault:
                 remedy="The key-holder runs this command, as a user of their own. The labels stay "
                 "sealed.",
             )
-        if not self._key_is_shared:
-            otherwise = "Else say so with --key-is-shared: the packet then claims L1 and why."
+        if not self._without_l3:
+            otherwise = "Else open with --without-l3: the packet then claims no L3, and says why."
             require_private(path.stat().st_mode, str(path), otherwise if self._key else "")
 
     def _seal_new(
@@ -204,13 +222,15 @@ class AgeVault:
     ) -> None:
         """Make the sealed folder aside and rename it into place: whole, or not there."""
         salt = secrets.token_bytes(32)
-        recipient = _recipient(self._recipient or self._public_key())
+        public_key = self._recipient or self._public_key()
+        recipient = _recipient(public_key)
         content = {"holdout_digest": holdout_digest, "salt": salt.hex(), "labels": rows}
         ciphertext = pyrage.encrypt(canonical_json(content), [recipient])
         seal = {
             "commitment": keyed_digest(salt, rows),
             "ciphertext_digest": digest_bytes(ciphertext),
             "to_key_holder": self._recipient is not None,
+            "recipient": public_key,
             **facts,
         }
         prepared = self._folder / f".{uuid.uuid4().hex}"
@@ -298,7 +318,7 @@ def _recipient(public_key: str) -> Any:
             f"{public_key[:20]!r}, which is no public key ({error})",
             expected="an age public key, age1…",
             where="PARCEL_ASSETS_HOLDOUT_RECIPIENT",
-            remedy="Ask the key-holder for the public key that `age-keygen` printed.",
+            remedy="Ask the key-holder for the line that `parcel-assets holdout key` printed.",
         ) from error
 
 

@@ -19,7 +19,7 @@ from parcel_assets.core.slice_plan import DAMAGE_DIMENSION, SlicePlan, SliceRule
 from parcel_assets.core.slice_report import slice_photos, slice_rules
 from parcel_assets.core.slices import judge_miss_slice
 from parcel_assets.core.stage import Record
-from parcel_assets.core.statistics import CostEstimate, Costs, cost_words, estimate_cost
+from parcel_assets.core.statistics import CostEstimate, Costs, cost_words, counted, estimate_cost
 from parcel_assets.core.thresholds import review_decisions
 
 FinalOutcome = Literal["PASS", "FAIL", "INSUFFICIENT"]
@@ -148,23 +148,23 @@ def judge_final(estimate: CostEstimate, final: FinalPlan) -> tuple[FinalOutcome,
     PASS: the guarded 95 % upper bound is within the target. FAIL: the cost itself is above it.
     """
     lacking = [
-        f"{found} {words}, at least {minimum} planned"
-        for found, minimum, words in (
-            (estimate.shipments, final.minimum_shipments, "shipments"),
-            (estimate.damaged_photos, final.minimum_damaged_photos, "damaged photos"),
+        f"{counted(found, noun)}, at least {minimum} planned"
+        for found, minimum, noun in (
+            (estimate.shipments, final.minimum_shipments, "shipment"),
+            (estimate.damaged_photos, final.minimum_damaged_photos, "damaged photo"),
         )
         if found < minimum
     ]
     cost, upper = estimate.cost_per_1000, estimate.upper_bound_guarded
     counts = (
-        f"Final holdout: {estimate.shipments} shipments, {estimate.damaged_photos} damaged photos, "
-        f"{estimate.missed} missed."
+        f"Final holdout: {counted(estimate.shipments, 'shipment')}, "
+        f"{counted(estimate.damaged_photos, 'damaged photo')}, {estimate.missed} missed."
     )
     numbers = (
         f"Cost {cost_words(cost, estimate.missed)} per 1,000 photos, at most "
         f"{cost_words(upper, estimate.missed)} with 95 % "
         f"confidence; target {final.target_cost_per_1000:g}, reviewing everything "
-        f"{estimate.review_all_cost_per_1000:.0f}."
+        f"{estimate.review_all_cost_per_1000:.0f}.{_beside_trivial(estimate)}"
     )
     if lacking:
         return "INSUFFICIENT", f"{counts} Too little to judge: {'; '.join(lacking)}. {numbers}"
@@ -175,9 +175,26 @@ def judge_final(estimate: CostEstimate, final: FinalPlan) -> tuple[FinalOutcome,
     return "INSUFFICIENT", f"{counts} {numbers} Not enough evidence to say that the target is met."
 
 
+def _beside_trivial(estimate: CostEstimate) -> str:
+    """Return in words where the model is not shown to cost less than the cheaper trivial policy."""
+    trivial, name = min(
+        (estimate.review_all_cost_per_1000, "everything"),
+        (estimate.review_none_cost_per_1000, "nothing"),
+    )
+    cost, upper = estimate.cost_per_1000, estimate.upper_bound_guarded
+    if cost > trivial:
+        return f" Reviewing {name} would cost less: {trivial:.0f}."
+    if cost == trivial:
+        return f" Reviewing {name} would cost as little: {trivial:.0f}."
+    if upper >= trivial:
+        return f" It is not shown to cost less than reviewing {name}: {trivial:.0f}."
+    return ""
+
+
 def _without_damage(request: FinalRequest, shipments: int, photos: int) -> FinalResult:
     sentence = (
-        f"Final holdout: {shipments} shipments, {photos} photos, none damaged. "
+        f"Final holdout: {counted(shipments, 'shipment')}, {counted(photos, 'photo')}, none "
+        "damaged. "
         "No miss could show, so nothing can be said about the target."
     )
     counts = {"shipments": shipments, "photos": photos, "damaged_photos": 0}
@@ -242,8 +259,8 @@ def _slice_result(
 
 def _slice_sentence(document: Mapping[str, Any]) -> str:
     counts = (
-        f"{document['name']}: {document['shipments']} shipments, "
-        f"{document['damaged_photos']} damaged photos, {document['missed']} missed"
+        f"{document['name']}: {counted(document['shipments'], 'shipment')}, "
+        f"{counted(document['damaged_photos'], 'damaged photo')}, {document['missed']} missed"
     )
     reviews = ""
     if document["needless"] is not None:

@@ -73,23 +73,23 @@ def claimable_level(
     key_mode: int,
     key_owner: int,
     search_owners: Iterable[int],
-    key_is_shared: bool = False,
+    without_l3: bool = False,
 ) -> Claim:
     """Return what a look may claim, from who owns which file.
 
     L3 needs labels sealed to a key from elsewhere, and a key file that only its owner can read, who
     is none of the users that sealed and searched; an administrator (user 0) can read every file.
-    `key_is_shared`: the key-holder's own word that others could read it.
+    `without_l3`: whoever opens said that less is enough, such as for a key that was shared.
     """
     users = set(search_owners)
     faults = {
         "the label key was made where the search ran": not to_key_holder,
-        "its key-holder says that others could read the label key": key_is_shared,
         f"others than its owner can read the label key (mode {key_mode & 0o777:o})": bool(
             key_mode & OTHERS
         ),
         "the label key belongs to a user who sealed or searched": key_owner in users,
         "an administrator searched, who can read every file": 0 in users,
+        "it was opened with --without-l3": without_l3,
     }
     fault = next((words for words, found in faults.items() if found), None)
     if fault is not None:

@@ -86,11 +86,13 @@ made before the holdout was opened, rests on this ledger alone.
         "",
         "A timestamp authority signed that it saw an event of the ledger, and when. The event is",
         f"beside its token; its SHA-256 is its digest in `{LEDGER_FILE}`. Get the authority's root",
-        "certificate (here `root.pem`) from the authority itself, never from this packet's author:",
+        "certificate from the authority itself, never from this packet's author. Keep it outside",
+        "this folder (here `../root.pem`): a file in it that the list does not name is a fault.",
         "",
         "```bash",
         *(
-            f"openssl ts -verify -data {event_file(name)} -in {token_file(name)} -CAfile root.pem"
+            f"openssl ts -verify -data {event_file(name)} -in {token_file(name)} "
+            "-CAfile ../root.pem"
             for name in told
         ),
         *(f"openssl ts -reply -in {token_file(name)} -text | grep 'Time stamp'" for name in told),
@@ -104,7 +106,7 @@ made before the holdout was opened, rests on this ledger alone.
         "",
         "This shows that what is written up to that event was written before that time. It does",
         "not show that nobody looked at the holdout in another way, nor who the authority is.",
-        "`parcel-assets packet verify FOLDER --timestamp-root root.pem` checks the same, and that",
+        "`parcel-assets packet verify . --timestamp-root ../root.pem` checks the same, and that",
         "the split's stands before the first trial and the choice's right before the opening.",
         "",
     ]

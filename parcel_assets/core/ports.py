@@ -412,8 +412,8 @@ class Vault(Protocol):
         """
         ...
 
-    def require_key(self) -> None:
-        """Raise HoldoutError, a hold, where only a key-holder who is not here could look."""
+    def require_key(self, request: Mapping[str, Any]) -> None:
+        """Raise HoldoutError where the key is not here, or an L3 to be had would be lost."""
         ...
 
 

@@ -21,7 +21,7 @@ from parcel_assets.core.reruns import judge_reruns
 from parcel_assets.core.selection import Selection
 from parcel_assets.core.selection_bias import selection_corrected_cost
 from parcel_assets.core.slice_report import ScoredModel
-from parcel_assets.core.statistics import Costs, estimate_cost
+from parcel_assets.core.statistics import Costs, estimate_cost, trivial_cost_maximum
 from parcel_assets.core.thresholds import review_decisions, threshold_interval
 from parcel_assets.core.trial import TrialRow
 
@@ -36,6 +36,18 @@ class Reruns:
     extra: tuple[TrainedModel, ...]
     reference: TrainedModel
     scores: Mapping[str, Scores]  # subject -> (photos,) float32
+
+
+def target_warning(plan: Plan) -> str | None:
+    """Return in words that a plan's target asks nothing, whatever share of photos is damaged."""
+    target, most = plan.final.target_cost_per_1000, trivial_cost_maximum(costs_of(plan))
+    if target < most:
+        return None
+    return (
+        f"the target of {target:g} {plan.metric.unit} per 1,000 photos asks nothing of a model: "
+        f"reviewing everything or reviewing nothing never costs more than {most:.0f}, whatever "
+        "share is damaged. Lower `final.target_cost_per_1000`."
+    )
 
 
 def costs_of(plan: Plan) -> Costs:
@@ -71,9 +83,8 @@ def rerun_body(
         threshold=selection.threshold,
         grid_points=plan.metric.threshold_grid_points,
     )
-    paired = compare_paired_costs(
-        candidate.review, base.review, validation.damaged, validation.shipments, costs
-    )
+    truth = (validation.damaged, validation.shipments)
+    paired = compare_paired_costs(candidate.review, base.review, *truth, costs)
     judgement = judge_reruns(
         _cost(chosen),
         own.cost_per_1000,
@@ -81,6 +92,7 @@ def rerun_body(
         [_cost(row) for row in ranked.values()],
         maximum_instability=plan.rerun.maximum_instability,
         missed=numbers["missed"],
+        unit=plan.metric.unit,
     )
     return RerunBody(
         selected_trial=selection.trial,

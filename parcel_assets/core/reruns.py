@@ -73,6 +73,7 @@ def judge_reruns(
     *,
     maximum_instability: float = MAXIMUM_INSTABILITY,
     missed: int | None = None,
+    unit: str = "of cost",
 ) -> RerunJudgement:
     """Return how the rerun compares with the declared extra seeds.
 
@@ -81,7 +82,8 @@ def judge_reruns(
     being low. `not_reproduced`: the mean exceeds the search's cost by more than the best of the
     completed trials gains by luck (`expected_best` of their number, in standard deviations between
     them) plus two of seeds. `unstable`: seeds spread by more than `maximum_instability` of their
-    mean. Fewer than two extra seeds: no flag. `missed` says whether the words may print a decimal.
+    mean. Fewer than two extra seeds: no flag. `missed` says whether the words may print a decimal,
+    `unit` follows the tolerance in them.
 
     `within_tolerance` describes, the two flags hold: an honest winner was itself chosen for being
     low, and lies outside the tolerance of five seeds in 11 to 29 % of simulated searches (a quarter
@@ -112,26 +114,30 @@ def judge_reruns(
         own_seed_difference=own_seed_cost - search_cost,
         trials=len(trials),
         luck_deviations=luck,
-        sentence=_rerun_sentence(count, tolerance, within, not_reproduced, unstable, missed=missed),
+        sentence=_rerun_sentence(
+            count,
+            None
+            if tolerance is None
+            else f"{cost_words(tolerance, missed)} {unit} per 1,000 photos",
+            within,
+            not_reproduced,
+            unstable,
+        ),
     )
 
 
 def _rerun_sentence(
     count: int,
-    tolerance: float | None,
+    tolerance: str | None,
     within: bool | None,
     not_reproduced: bool | None,
     unstable: bool | None,
-    *,
-    missed: int | None,
 ) -> str:
     if tolerance is None:
         ran = "No extra seed ran" if count == 0 else "Only one extra seed ran"
         return f"{ran}: the spread between seeds is not known, so no tolerance can be stated."
     place = "within" if within else "outside"
-    parts = [
-        f"{count} extra seeds: the rerun is {place} {cost_words(tolerance, missed)} of their mean."
-    ]
+    parts = [f"{count} extra seeds: the rerun is {place} {tolerance} of their mean."]
     if count == 2:
         parts.append("Two seeds give a tolerance so wide that it rules out little.")
     if not_reproduced is None:

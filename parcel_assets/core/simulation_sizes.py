@@ -142,9 +142,9 @@ def sizes_of_plan(
 ) -> Sizes:
     """Return sizes where nothing can be counted: what the plan asks for, or so many shipments.
 
-    A slice is assumed to hold just what its minimum or, without one, its own floor asks, and never
-    more than there is in validation. Raises PlanError for a part or slice that is larger than what
-    is simulated.
+    A slice is assumed to hold just what its minimum in the split asks, even below the slice's own
+    floor; where that asks nothing, what the floor asks; and never more than validation. Raises
+    PlanError for a part or slice that is larger than what is simulated.
     """
     asked = _minimum(plan.split.minimum, "validation", None)
     share = plan.split.validation / plan.split.holdout
@@ -183,8 +183,11 @@ def _assumed(
     plan: Plan, rule: SliceRule, world: World, generator: Generator, most: Clusters
 ) -> Clusters:
     least = _minimum(plan.split.minimum, "validation", rule)
-    shipments = max(least.shipments if least else 0, rule.minimum_shipments)
-    damaged = max(least.damaged_photos if least else 0, rule.minimum_damaged_photos)
+    shipments, damaged = rule.minimum_shipments, rule.minimum_damaged_photos
+    if least is not None and least.shipments > 1:  # one shipment is asked of any minimum
+        shipments = least.shipments
+    if least is not None and least.damaged_photos:
+        damaged = least.damaged_photos
     damaged = max(1, min(damaged, int(most.damaged.sum())))
     shipments = min(shipments, damaged, len(most.photos))
     if rule.is_of_damage:

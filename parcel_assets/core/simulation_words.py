@@ -11,7 +11,7 @@ from typing import Any
 from parcel_assets.core.plan import Plan
 from parcel_assets.core.simulation import Simulation
 from parcel_assets.core.simulation_slices import WANTED_PASSES, SliceOdds
-from parcel_assets.core.statistics import MISSES_FOR_A_DECIMAL
+from parcel_assets.core.statistics import MISSES_FOR_A_DECIMAL, PER, counted
 
 MISSES_WANTED, MISSES_LEAST = 20, MISSES_FOR_A_DECIMAL
 STOPPING_PASSES = 0.50  # of equal candidates; below it a gate decides nothing but to hold
@@ -37,7 +37,7 @@ def remarks(plan: Plan, simulation: Simulation) -> tuple[Remark, ...]:
     found = [
         *_about_slices(plan, simulation),
         _about_final(plan, simulation),
-        _about_target(simulation),
+        *_about_target(plan, simulation),
         *_about_pruning(simulation),
         _about_selection(simulation),
     ]
@@ -125,7 +125,8 @@ def _about_slices(plan: Plan, simulation: Simulation) -> Iterator[Remark]:
 
 def _about_slice(plan: Plan, one: SliceOdds) -> Iterator[Remark]:
     support = (
-        f"with {one.shipments:.0f} shipments and {one.damaged_photos:.0f} damaged photos in "
+        f"with {counted(round(one.shipments), 'shipment')} and "
+        f"{counted(round(one.damaged_photos), 'damaged photo')} in "
         f"validation{' (assumed)' if one.assumed else ''}"
     )
     unit = "points" if one.measure == "miss_rate" else "percent"
@@ -171,9 +172,9 @@ def _about_slice(plan: Plan, one: SliceOdds) -> Iterator[Remark]:
 def _about_final(plan: Plan, simulation: Simulation) -> Remark:
     final = simulation.final
     size = (
-        f"The holdout holds about {final.shipments:.0f} shipments and {final.damaged_photos:.0f} "
-        f"damaged photos; a model somewhat better than the target misses about "
-        f"{final.misses_expected:.0f} of them"
+        f"The holdout holds about {counted(round(final.shipments), 'shipment')} and "
+        f"{counted(round(final.damaged_photos), 'damaged photo')}; a model somewhat better "
+        f"than the target misses about {final.misses_expected:.0f} of them"
     )
     short = [
         f"{least} {words}"
@@ -199,15 +200,25 @@ def _about_final(plan: Plan, simulation: Simulation) -> Remark:
     return Remark(good=final.misses_expected >= MISSES_LEAST, sentence=words)
 
 
-def _about_target(simulation: Simulation) -> Remark:
+def _about_target(plan: Plan, simulation: Simulation) -> Iterator[Remark]:
     odds = simulation.final.by_share_of_target
+    target, damaged = plan.final.target_cost_per_1000, simulation.sizes.world.damaged_share
+    trivial, name = min(
+        (PER * plan.metric.needless_review * (1 - damaged), "everything"),
+        (PER * plan.metric.missed_damage * damaged, "nothing"),
+    )
+    beside = (
+        f"the target is {target:g} {plan.metric.unit} per 1,000 photos, and where {damaged:.0%} "
+        f"are damaged reviewing {name} costs {trivial:.0f}"
+    )
+    if target >= trivial:
+        words = f"The target asks nothing of a model: {beside}. Set it below."
+        yield Remark(good=False, stops=not odds, sentence=words)
+    elif not odds:
+        words = f"No model can cost near the target, which is too near to nothing: {beside}."
+        yield Remark(good=False, stops=True, sentence=words)
     if not odds:
-        return Remark(
-            good=False,
-            stops=True,
-            sentence="No model can cost near the target: reviewing everything or nothing already "
-            "costs less, or the target is too near to nothing.",
-        )
+        return
     verdicts = ", ".join(f"at {share:.0%} of it {one.passed:.0%}" for share, one in odds.items())
     enough = [share for share, one in odds.items() if one.passed >= WANTED_PASSES]
     words = f"By true cost, a model meets the target in the final evaluation: {verdicts}. "
@@ -215,7 +226,7 @@ def _about_target(simulation: Simulation) -> Remark:
         words += f"So a model must truly cost at most about {max(enough):.0%} of the target."
     else:
         words += "Even a much better model mostly cannot show it: the holdout is too small."
-    return Remark(
+    yield Remark(
         good=bool(enough) and max(enough) >= TARGET_SHARE_WANTED, stops=not enough, sentence=words
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from parcel_assets.core.statistics import cost_words
+from parcel_assets.core.statistics import cost_words, counted
 
 NOT_ENOUGH = "Not enough evidence to say it is no worse"
 MISS_RATE_UNIT = "percentage points"
@@ -29,7 +29,9 @@ def sentence_of(numbers: Numbers, findings: Findings) -> str:
     if findings.harm:
         words = ". ".join(findings.harm)
     elif findings.lacking:
-        words = f"{NOT_ENOUGH} {interval_words(numbers)}: {'; '.join(findings.lacking)}"
+        seen_worse = numbers["lower"] is not None and numbers["lower"] > 0
+        worse = ", and seen worse" if seen_worse else ""
+        words = f"{NOT_ENOUGH}{worse} {interval_words(numbers)}: {'; '.join(findings.lacking)}"
     elif findings.unproven:
         words = ". ".join(findings.unproven)
     else:
@@ -43,10 +45,9 @@ def sentence_of(numbers: Numbers, findings: Findings) -> str:
 
 def counts_words(numbers: Numbers) -> str:
     """Return how many shipments and damaged photos a slice holds."""
-    shipments, damaged = numbers["shipments"], numbers["damaged_photos"]
     return (
-        f"{numbers['name']}: {shipments} shipment{'s' * (shipments != 1)}, "
-        f"{damaged} damaged photo{'s' * (damaged != 1)}."
+        f"{numbers['name']}: {counted(numbers['shipments'], 'shipment')}, "
+        f"{counted(numbers['damaged_photos'], 'damaged photo')}."
     )
 
 

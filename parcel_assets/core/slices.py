@@ -32,7 +32,7 @@ from parcel_assets.core.slice_words import (
     NOT_ENOUGH,
     counts_words,
 )
-from parcel_assets.core.statistics import Costs, estimate_cost
+from parcel_assets.core.statistics import Costs, counted, estimate_cost
 
 
 def judge_miss_slice(
@@ -186,7 +186,7 @@ def _within(interval: dict[str, float], limit: float) -> dict[str, float]:
 def _without_damage(rule: SliceRule, numbers: dict[str, Any], allowed: bool) -> SliceResult:
     if not allowed or rule.role == "protected":
         raise EvidenceError(
-            f"no damaged photo in {numbers['shipments']} shipments",
+            f"no damaged photo in {counted(numbers['shipments'], 'shipment')}",
             expected="damaged photos in the slice",
             where=f"slice {rule.name}",
             remedy="Nothing can be said about missed damage here: collect damaged shipments of "

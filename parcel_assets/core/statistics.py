@@ -74,6 +74,21 @@ class CostEstimate:
         return asdict(self)
 
 
+def trivial_cost_maximum(costs: Costs) -> float:
+    """Return the cost per 1,000 that the cheaper trivial policy cannot exceed, whatever the share.
+
+    With a damaged share p reviewing nothing costs p times a miss, reviewing everything 1 - p times
+    a review; the lesser of both is largest where they meet.
+    """
+    miss, review = costs.missed_damage, costs.needless_review
+    return PER * miss * review / (miss + review)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun, which has an s unless there is one."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def cost_words(cost: float, missed: int | None, *, sign: bool = False) -> str:
     """Return a cost per 1,000 as pages print it: with a decimal only where its misses carry one.
 

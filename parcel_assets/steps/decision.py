@@ -4,6 +4,8 @@ Decides when a decision may be recorded; what it changes is said by admission an
 refused for evidence that has since changed, once the holdout is open, and for any other gate.
 """
 
+import base64
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from parcel_assets.core.approval import approval_fault, approver_fault, signed_bytes
@@ -100,6 +102,26 @@ def bytes_to_sign(revision: str, ports: Ports, answer: Answer) -> bytes:
     chain = load_chain(revision, ports)
     decision = _decision(chain, ports, answer)
     return signed_bytes(revision, chain.plan_digest, decision, after=_decided_before(chain))
+
+
+def sign_answer(revision: str, ports: Ports, answer: Answer, sign: Callable[[bytes], bytes]) -> str:
+    """Return the base64 of an approver's signature of this answer.
+
+    Raises DecisionError where the answer may not be given, or `sign` has another key than the plan
+    lists for that name.
+    """
+    data = bytes_to_sign(revision, ports, answer)
+    signature = sign(data)
+    listed = load_chain(revision, ports).plan.approvers.get(answer.name.strip())
+    if listed is not None and not ports.signature_holds(listed.public_key, data, signature):
+        raise _refused(
+            revision,
+            f"another key than the plan lists for {answer.name.strip()}",
+            "the private half of the listed public key",
+            "Name the right file with --key: `openssl pkey -in PRIVATE.pem -pubout` must print "
+            "what the plan lists.",
+        )
+    return base64.b64encode(signature).decode()
 
 
 def _decided_before(chain: Chain) -> str:

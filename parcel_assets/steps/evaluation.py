@@ -48,11 +48,12 @@ def evaluate_final(revision: str, ports: Ports) -> Evidence:
             request = final_request(chain, ports)
             if opened is None:
                 require_lineages(session)
-                ports.vault.require_key()
+                ports.vault.require_key(request.document())
                 stamp_choice(session.lease, ports)
                 _open(session, request)
             else:
                 require_same_request(opened.body, request, f"final evaluation of {revision}")
+                ports.vault.require_key(request.document())
             _look(session, request)
         recorded = recorded_final(ports.ledger.events(revision))
         return session.record(FinalBody(disposition=chain.disposition(), **recorded))

@@ -63,6 +63,7 @@ def lies(own: Signer) -> dict[str, tuple[Answer, str]]:
         "an expired certificate": (honest(EXPIRED), "certificate has expired"),
         "a certificate for other purposes": (honest(SIGNS_CODE), "purpose"),
         "a broken signature": (lambda asked: (200, flipped(honest(own)(asked)[1])), "signature"),
+        "certificates in no order": (honest(own, further_certificates=True), "not in DER's order"),
         "a refusal": (lambda _: (200, REFUSED), "no token"),
         "garbage": (lambda _: (200, b"<html>hello"), "no token"),
         "nothing": (lambda _: (200, b""), "no token"),

@@ -88,6 +88,24 @@ class TestOutcome:
         assert outcome == "INSUFFICIENT"
         assert "200 shipments, at least 201 planned" in sentence
 
+    def test_a_trivial_policy_that_costs_less_is_said_though_the_target_is_met(self) -> None:
+        generous = FinalPlan(target_cost_per_1000=10_000.0)
+        outcome, sentence = judge_final(estimate(misses=40), generous)  # 50 of 200 are damaged
+        assert outcome == "PASS"
+        assert "Reviewing everything would cost less: 750. The target is met." in sentence
+        assert "would cost as little: 750" in judge_final(estimate(misses=30), generous)[1]
+        assert (
+            "It is not shown to cost less than reviewing everything: 750"
+            in (judge_final(estimate(misses=29), generous)[1])
+        )
+        honest = judge_final(estimate(misses=5), generous)[1]
+        assert "would cost" not in honest
+        assert "not shown" not in honest
+        cheap = estimate_cost(
+            [True] * 9 + [False], [False] * 9 + [True], range(10), Costs(5.0, 1.0)
+        )
+        assert "Reviewing nothing would cost less: 500." in judge_final(cheap, generous)[1]
+
     def test_few_misses_carry_no_decimal(self) -> None:
         target = FinalPlan(target_cost_per_1000=1000.0)
         assert "Cost 25 per 1,000" in judge_final(estimate(misses=1), target)[1]

@@ -240,6 +240,7 @@ class TestPruning:
 # ---- sizes ---------------------------------------------------------------------------------------
 
 
+CORNER = {"part": "validation", "dimension": "damage_type", "value": "crushed_corner"}
 TABLE = [
     {"path": f"{n}.jpg", "shipment_id": f"s{n // 2}", "camera_class": "top",
      "label": "damaged" if n % 3 == 0 else "intact",
@@ -289,6 +290,33 @@ class TestSizes:
         assert (corner.clusters.shipments_expected, corner.clusters.damaged_expected) == (30, 60)
         given_size = sizes_of_plan(plan, WORLD, generator(), shipments=2000)
         assert given_size.validation.shipments_expected == 600
+
+    @pytest.mark.parametrize(
+        ("asked", "held"),
+        [
+            ({"shipments": 3, "damaged_photos": 3}, (3, 3)),
+            ({"shipments": 20, "damaged_photos": 40}, (20, 40)),
+            ({"shipments": 90, "damaged_photos": 2000}, (90, 110)),  # never more than validation
+            ({"damaged_photos": 40}, (30, 40)),
+            ({"shipments": 20}, (20, 60)),
+        ],
+    )
+    def test_a_slice_is_as_small_as_the_split_lets_it_be(
+        self, asked: dict[str, int], held: tuple[int, int]
+    ) -> None:
+        plan = small_plan(split__minimum=[{"part": "validation", "shipments": 300}, CORNER | asked])
+        (corner,) = sizes_of_plan(plan, WORLD, generator()).slices
+        assert (corner.clusters.shipments_expected, corner.clusters.damaged_expected) == held
+
+    def test_a_minimum_below_the_slice_s_own_floor_stops_the_plan(self) -> None:
+        least = CORNER | {"shipments": 3, "damaged_photos": 3}
+        plan = small_plan(split__minimum=[least], search__budget_trials=4)
+        simulation = simulate(plan, sizes_of_plan(plan, WORLD, generator()), draws=20)
+        told = remarks(plan, simulation)
+        assert told[0].stops
+        assert "3 shipments and 3 damaged photos in validation (assumed): below" in told[0].sentence
+        assert "floor of 30 shipments and 60 damaged photos" in told[0].sentence
+        assert conclusion(told).startswith("This plan cannot decide")
 
 
 # ---- the whole -----------------------------------------------------------------------------------
@@ -416,6 +444,29 @@ class TestWords:
         plan = small_plan(search__budget_trials=4, **changes)
         sizes = sizes_of_plan(plan, WORLD, generator())
         return plan, simulate(plan, sizes, draws=20)
+
+    @pytest.mark.parametrize(
+        ("target", "words", "stops"),
+        [
+            (5000.0, "The target asks nothing of a model: the target is 5000 ", True),
+            (1e-6, "No model can cost near the target, which is too near to nothing", True),
+        ],
+    )
+    def test_a_target_that_no_model_costs_is_told_with_the_number_beside(
+        self, target: float, words: str, stops: bool
+    ) -> None:
+        plan, simulation = self.plan_and_simulation(final__target_cost_per_1000=target)
+        (said,) = [one for one in remarks(plan, simulation) if one.sentence.startswith(words)]
+        assert said.stops is stops
+        least = 1000 * min(5 * WORLD.damaged_share, 1 - WORLD.damaged_share)
+        assert f"costs {least:.0f}" in said.sentence
+
+    def test_a_target_above_a_trivial_policy_is_told_though_models_meet_it(self) -> None:
+        least = 1000 * min(5 * WORLD.damaged_share, 1 - WORLD.damaged_share)
+        plan, simulation = self.plan_and_simulation(final__target_cost_per_1000=least * 1.05)
+        (said,) = [one for one in remarks(plan, simulation) if "asks nothing" in one.sentence]
+        assert (said.good, said.stops) == (False, False)
+        assert any(one.sentence.startswith("By true cost") for one in remarks(plan, simulation))
 
     def told(self, odds: SliceOdds) -> str:
         plan, simulation = self.plan_and_simulation()

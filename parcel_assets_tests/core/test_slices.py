@@ -70,6 +70,13 @@ class TestWords:
             "31 damaged photos, at least 60 asked",
         )
 
+    def test_too_little_evidence_that_was_seen_worse_does_not_read_as_unknown(self) -> None:
+        result = judge(rule(), misses(20, 40), misses(0, 40), np.arange(40))
+        assert result.lower is not None
+        assert result.lower > 0
+        assert "to say it is no worse, and seen worse (+" in result.sentence
+        assert result.sentence.endswith("pp): 40 damaged photos, at least 60 asked. Held.")
+
     def test_a_monitored_slice_says_so_without_holding(self) -> None:
         result = self.scarce("monitored")
         assert result.outcome is Outcome.INSUFFICIENT

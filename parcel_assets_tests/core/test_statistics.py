@@ -390,12 +390,14 @@ class TestReruns:
     TRIALS = (100.0, 110.0, 120.0, 130.0)
 
     def test_five_seeds_by_hand(self) -> None:
-        judgement = judge_reruns(100.0, 100.0, [98.0, 99.0, 100.0, 101.0, 102.0], self.TRIALS)
+        seeds = [98.0, 99.0, 100.0, 101.0, 102.0]
+        judgement = judge_reruns(100.0, 100.0, seeds, self.TRIALS, unit="minutes")
         assert judgement.mean == 100
         assert judgement.standard_deviation == pytest.approx(math.sqrt(2.5))
         assert judgement.tolerance == pytest.approx(3.0414 * math.sqrt(2.5), rel=1e-4)
         assert (judgement.within_tolerance, judgement.judged) == (True, True)
         assert (judgement.not_reproduced, judgement.unstable) == (False, False)
+        assert "within 5 minutes per 1,000 photos of their mean" in judgement.sentence
 
     @pytest.mark.parametrize(("seeds", "factor"), [(3, 4.97), (5, 3.04), (8, 2.51)])
     def test_the_tolerance_narrows_with_seeds(self, seeds: int, factor: float) -> None:

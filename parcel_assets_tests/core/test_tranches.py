@@ -205,7 +205,7 @@ class TestNames:
             ({"key_owner": 1000}, "L1", "belongs to a user who sealed or searched"),
             ({"search_owners": {0}}, "L1", "an administrator searched"),
             ({"search_owners": {1000, 1002}}, "L1", "belongs to a user who sealed or searched"),
-            ({"key_is_shared": True}, "L1", "says that others could read"),
+            ({"without_l3": True}, "L1", "opened with --without-l3"),
         ],
     )
     def test_l3_is_claimed_only_where_the_search_could_not_read_the_key(

@@ -131,6 +131,10 @@ class SimulatedEngine:
             heard.append((worker_id, message))
             if chance.strikes("repeat"):
                 heard.append((worker_id, dict(message)))
+        kinds = [message["kind"] for _, message in heard]
+        if "hello" in kinds and "answer" in kinds[kinds.index("hello") :]:
+            # one that jumped ahead, and came in after all: an answer before it is asked is wrong
+            self._witness.misfits.setdefault(worker_id, "challenge")
         return heard
 
     def _beside(self, worker_id: str, message: dict[str, Any]) -> Heard:

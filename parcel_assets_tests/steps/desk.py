@@ -98,7 +98,7 @@ class FakeVault:
     def disclose(self, holdout_digest: str, revision: str) -> dict[str, Any]:
         raise HoldoutError("shut", expected="a real vault", where=revision, remedy="No.")
 
-    def require_key(self) -> None:
+    def require_key(self, request: Mapping[str, Any]) -> None:
         """Look with a key that is always at hand."""
 
     def evaluate(self, request: Mapping[str, Any]) -> dict[str, Any]:

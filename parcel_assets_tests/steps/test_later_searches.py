@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,6 +36,7 @@ from parcel_assets.core.errors import (
     SplitError,
 )
 from parcel_assets.core.evidence import FinalBody, SplitBody
+from parcel_assets.core.final import FinalResult, judge_holdout
 from parcel_assets.core.ledger import Kind, last_of
 from parcel_assets.core.plan import Plan, SnapshotPlan
 from parcel_assets.core.ports import ArchiveSource, Ports
@@ -42,6 +44,7 @@ from parcel_assets.core.snapshot import Label, label_rows
 from parcel_assets.core.stage import Evidence, Stage
 from parcel_assets.core.tranches import taken_shipments
 from parcel_assets.defs.metadata import describe
+from parcel_assets.steps import disclosure
 from parcel_assets.steps.admission import load_chain
 from parcel_assets.steps.data import pin_archive, pin_snapshot, register_plan, split_shipments
 from parcel_assets.steps.disclosure import release_holdout
@@ -60,6 +63,11 @@ from parcel_assets_tests.steps.desk import FakePictures, FakeValidator
 
 TRAINER = "parcel_assets_tests.fake_training:FakeTrainer"
 SHUT = cast("Any", None)
+
+
+def judged_with(**changes: str) -> Callable[..., FinalResult]:
+    """Return a judge of holdouts whose answer differs in one field."""
+    return lambda *asked: judge_holdout(*asked).model_copy(update=changes)
 
 
 class Depot:
@@ -428,7 +436,16 @@ class TestSpent:
 
     def _release(self, depot: Depot, folder: Path) -> None:
         """Labels go to an auditor with a reason; commitment and counts follow from the files."""
-        told = release_holdout("spring", depot.ports, reason="yearly audit", folder=folder)
+        with pytest.MonkeyPatch.context() as patch:  # numbers are compared, not an older wording
+            asked: dict[str, Any] = {
+                "reason": "yearly audit",
+                "folder": folder.with_name("refused"),
+            }
+            patch.setattr(disclosure, "judge_holdout", judged_with(outcome="other"))
+            with pytest.raises(HoldoutError, match="do not give commitment and result"):
+                release_holdout("spring", depot.ports, **asked)
+            patch.setattr(disclosure, "judge_holdout", judged_with(sentence="Put otherwise."))
+            told = release_holdout("spring", depot.ports, **asked | {"folder": folder})
         record = json.loads((folder / "commitment.json").read_bytes())
         labels = json.loads((folder / "labels.json").read_bytes())
         commitment = keyed_digest(bytes.fromhex(record["salt"]), labels)
@@ -562,7 +579,7 @@ def test_a_key_holder_s_key_is_needed_to_open_and_never_lies_here(
 ) -> None:
     identity = pyrage.x25519.Identity.generate()
     key = tmp_path / "with-the-key-holder"
-    key.write_text(str(identity))
+    key.write_text(f"# created: today\n# public key: age1…\n{identity}\n")  # as age-keygen does
     key.chmod(0o600)
     places = (tmp_path / "vault", tmp_path / "keys", tmp_path / "store")
     recipient = str(identity.to_public())
@@ -573,9 +590,22 @@ def test_a_key_holder_s_key_is_needed_to_open_and_never_lies_here(
     with pytest.raises(HoldoutError) as held:
         evaluate_final("spring", depot.ports)
     assert held.value.facts["hold"] == "hold:key-holder"
-    assert "parcel-assets holdout open" in held.value.remedy
-    assert not list((tmp_path / "vault").glob("*/opened.json"))
+    assert "parcel-assets holdout open spring --key" in held.value.remedy
+    depot.vault = AgeVault(*places, trainer=TRAINER)  # the setting is forgotten: held all the same
+    with pytest.raises(HoldoutError, match="whose key is not here"):
+        evaluate_final("spring", depot.ports)
+    other = tmp_path / "another"
+    other.write_text(str(pyrage.x25519.Identity.generate()))
+    other.chmod(0o600)
+    depot.vault = AgeVault(*places, trainer=TRAINER, key=other, without_l3=True)
+    with pytest.raises(HoldoutError, match="to which the labels were sealed"):
+        evaluate_final("spring", depot.ports)
     depot.vault = AgeVault(*places, trainer=TRAINER, recipient=recipient, key=key)
+    with pytest.raises(HoldoutError, match="cannot claim L3") as refused:
+        evaluate_final("spring", depot.ports)
+    assert "--without-l3" in refused.value.remedy
+    assert not list((tmp_path / "vault").glob("*/opened.json"))
+    depot.vault = AgeVault(*places, trainer=TRAINER, key=key, without_l3=True)
     final = depot.final("spring")
     assert final.outcome in {"PASS", "FAIL", "INSUFFICIENT"}
     # one user searched and opened here, so that no more is claimed than on a laptop

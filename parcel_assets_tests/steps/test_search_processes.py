@@ -140,7 +140,7 @@ def test_a_killed_coordinator_leaves_no_worker_and_is_resumed(
 
 def test_an_interrupt_settles_what_is_open_and_stops_the_workers(tmp_path: Path) -> None:
     world = make_world(tmp_path)
-    process = coordinator(world)
+    process = coordinator(world, step_seconds=0.5)  # it must not end before it is told to
     wait_for(lambda: checkpoints(world) >= 1)
     process.send_signal(signal.SIGINT)
     assert process.wait(20) != 0

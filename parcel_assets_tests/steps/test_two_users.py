@@ -118,15 +118,21 @@ def test_a_key_that_the_group_can_read_is_refused_and_opens_for_l1_only(shared: 
     shared.key.chmod(0o640)
     assert "others may read (mode 640)" in shared.open_as(KEY_HOLDER)["found"]
     assert not shared.receipts
-    final = shared.open_as(KEY_HOLDER, "shared")
+    final = shared.open_as(KEY_HOLDER, "--without-l3")
     assert final["evidence_level"] == "L1"
-    assert final["evidence_level_reason"].startswith("not L3, since its key-holder says")
+    assert final["evidence_level_reason"].startswith("not L3, since others than")
 
 
-def test_a_key_that_belongs_to_the_search_is_l1_with_the_reason(shared: Shared) -> None:
+def test_a_key_that_belongs_to_the_search_opens_for_l1_and_only_when_told_to(
+    shared: Shared,
+) -> None:
     shared.key.parent.chmod(0o755)
     os.chown(shared.key, SEARCH, GROUP)
-    final = shared.open_as(SEARCH)
+    refused = shared.open_as(SEARCH)
+    assert "cannot claim L3: not L3, since the label key belongs" in refused["found"]
+    assert "--without-l3" in refused["remedy"]
+    assert not shared.receipts
+    final = shared.open_as(SEARCH, "--without-l3")
     assert final["evidence_level"] == "L1"
     assert "belongs to a user who sealed or searched" in final["evidence_level_reason"]
 

@@ -16,7 +16,7 @@ from parcel_assets_tests.steps.desk import REVISION, final_ports, make_desk
 TRAINER = "parcel_assets_tests.steps.place_trainer:PlaceTrainer"
 
 
-def vault_of(folder: Path, recipient: str, key: Path | None, *, shared: bool) -> AgeVault:
+def vault_of(folder: Path, recipient: str, key: Path | None, *, without_l3: bool) -> AgeVault:
     return AgeVault(
         folder / "vault",
         folder / "keys",
@@ -24,7 +24,7 @@ def vault_of(folder: Path, recipient: str, key: Path | None, *, shared: bool) ->
         trainer=TRAINER,
         recipient=recipient,
         key=key,
-        key_is_shared=shared,
+        without_l3=without_l3,
     )
 
 
@@ -34,7 +34,7 @@ def ledger_of(folder: Path) -> SqlLedger:
 
 def search(folder: Path, recipient: str) -> str:
     """Seal and search up to the slice report, and be refused the opening."""
-    vault = vault_of(folder, recipient, None, shared=False)
+    vault = vault_of(folder, recipient, None, without_l3=False)
     desk = make_desk(folder, ledger=ledger_of(folder), vault=vault)
     # stands in for training
     selection.run_tasks = desk.run_tasks  # type: ignore[attr-defined]
@@ -43,8 +43,12 @@ def search(folder: Path, recipient: str) -> str:
     return "searched"
 
 
-def open_with(folder: Path, recipient: str, key: Path | None, *, shared: bool) -> dict[str, object]:
-    ports = final_ports(folder, ledger_of(folder), vault_of(folder, recipient, key, shared=shared))
+def open_with(
+    folder: Path, recipient: str, key: Path | None, *, without_l3: bool
+) -> dict[str, object]:
+    ports = final_ports(
+        folder, ledger_of(folder), vault_of(folder, recipient, key, without_l3=without_l3)
+    )
     return dict(evaluate_final(REVISION, ports).body)
 
 
@@ -54,7 +58,7 @@ def main(what: str, folder: str, recipient: str, *further: str) -> None:
         told: object = (
             search(Path(folder), recipient)
             if what == "search"
-            else open_with(Path(folder), recipient, key, shared="shared" in further)
+            else open_with(Path(folder), recipient, key, without_l3="--without-l3" in further)
         )
     except ParcelAssetsError as error:
         told = error.as_fields()
