@@ -107,7 +107,8 @@ def holdout_open(
     if not os.access(key, os.R_OK):
         raise SettingError(
             "no such file, or none that this user may read",
-            expected="the key-holder at work, with the file that `parcel-assets holdout key` wrote",
+            expected="the key-holder at work, with the file that `parcel-assets holdout key --out "
+            "PATH` wrote",
             where=str(key),
             remedy="Name the file with --key. Nothing was opened.",
         )

@@ -318,7 +318,8 @@ def _recipient(public_key: str) -> Any:
             f"{public_key[:20]!r}, which is no public key ({error})",
             expected="an age public key, age1…",
             where="PARCEL_ASSETS_HOLDOUT_RECIPIENT",
-            remedy="Ask the key-holder for the line that `parcel-assets holdout key` printed.",
+            remedy="Ask the key-holder for the line that `parcel-assets holdout key --out PATH` "
+            "printed.",
         ) from error
 
 

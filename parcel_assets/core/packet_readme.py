@@ -106,7 +106,7 @@ made before the holdout was opened, rests on this ledger alone.
         "",
         "This shows that what is written up to that event was written before that time. It does",
         "not show that nobody looked at the holdout in another way, nor who the authority is.",
-        "`parcel-assets packet verify . --timestamp-root ../root.pem` checks the same, and that",
+        "`parcel-assets packet verify FOLDER --timestamp-root root.pem` checks the same, and that",
         "the split's stands before the first trial and the choice's right before the opening.",
         "",
     ]
