@@ -207,6 +207,16 @@ def test_a_second_search_on_a_grown_archive_reaches_its_own_final(
     depot.ledger.close()
 
 
+def die_after_the_seal(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the split of spring seal its tranche and end before its record."""
+    register_plan("spring", depot.plan(**TRANCHES), depot.ports)
+    pin_snapshot("spring", depot.ports)
+    with monkeypatch.context() as patched:
+        patched.setattr("parcel_assets.steps.data.split_sheet", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            split_shipments("spring", depot.ports)
+
+
 class TestTranches:
     def test_the_search_sees_its_own_tranche_and_seals_the_others(self, depot: Depot) -> None:
         body = depot.split("spring", split__holdout_tranches=3)
@@ -267,12 +277,7 @@ class TestTranches:
     def test_a_split_that_died_after_the_seal_keeps_its_tranche(
         self, depot: Depot, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        register_plan("spring", depot.plan(**TRANCHES), depot.ports)
-        pin_snapshot("spring", depot.ports)
-        with monkeypatch.context() as patched:
-            patched.setattr("parcel_assets.steps.data.split_sheet", lambda *_: 1 / 0)
-            with pytest.raises(ZeroDivisionError):
-                split_shipments("spring", depot.ports)
+        die_after_the_seal(depot, monkeypatch)
         body = SplitBody.model_validate(split_shipments("spring", depot.ports).body)
         sealed = [e for e in depot.ledger.events("spring") if e.kind == Kind.HOLDOUT_SEALED]
         assert len(sealed) == 1
@@ -281,12 +286,7 @@ class TestTranches:
     def test_a_split_that_died_after_the_seal_has_claimed_its_tranche(
         self, depot: Depot, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        register_plan("spring", depot.plan(**TRANCHES), depot.ports)
-        pin_snapshot("spring", depot.ports)
-        with monkeypatch.context() as patched:
-            patched.setattr("parcel_assets.steps.data.split_sheet", lambda *_: 1 / 0)
-            with pytest.raises(ZeroDivisionError):
-                split_shipments("spring", depot.ports)
+        die_after_the_seal(depot, monkeypatch)
         (told,) = holdout_status(depot.ports)
         assert (told["rows"][0]["state"], told["rows"][0]["revision"]) == ("sealed", "spring")
         assert depot.split("summer", **TRANCHES).tranche == 2
