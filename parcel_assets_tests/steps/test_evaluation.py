@@ -31,13 +31,17 @@ def seat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Desk]
     """Return a maker of desks whose slice report is on record."""
 
     def make(**changes: Any) -> Desk:
-        desk = make_desk(tmp_path, **changes)
-        monkeypatch.setattr(selection, "run_tasks", desk.run_tasks)
-        for step in (validate_table, rerun_selected, report_slices):
-            step(desk.revision, desk.ports)
-        return desk
+        return reported(make_desk(tmp_path, **changes), monkeypatch)
 
     return make
+
+
+def reported(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """Bring a desk to its slice report."""
+    monkeypatch.setattr(selection, "run_tasks", desk.run_tasks)
+    for step in (validate_table, rerun_selected, report_slices):
+        step(desk.revision, desk.ports)
+    return desk
 
 
 def vault_of(desk: Desk) -> FakeVault:

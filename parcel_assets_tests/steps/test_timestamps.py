@@ -17,16 +17,13 @@ from parcel_assets.core.timestamps import (
     split_timestamp,
     timestamp_words,
 )
-from parcel_assets.steps import selection
 from parcel_assets.steps.admission import leased
 from parcel_assets.steps.evaluation import evaluate_final
-from parcel_assets.steps.selection import report_slices, rerun_selected
-from parcel_assets.steps.table import validate_table
 from parcel_assets_tests.fakes import FakeLedger
 from parcel_assets_tests.search_world import REVISION as SEARCHED
 from parcel_assets_tests.search_world import World, small_plan
 from parcel_assets_tests.steps.desk import REVISION, Desk, FakeVault, make_desk
-from parcel_assets_tests.steps.test_evaluation import DyingLedger
+from parcel_assets_tests.steps.test_evaluation import DyingLedger, reported
 from parcel_assets_tests.timestamp_authority import FakeTimestamper
 
 Seat = Callable[..., Desk]
@@ -39,11 +36,7 @@ def seat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seat:
     def make(ledger: FakeLedger | None = None, *, stamped: bool = True) -> Desk:
         ledger = ledger or FakeLedger()
         timestamper = FakeTimestamper(ledger.now) if stamped else None
-        desk = make_desk(tmp_path, ledger=ledger, timestamper=timestamper)
-        monkeypatch.setattr(selection, "run_tasks", desk.run_tasks)
-        for step in (validate_table, rerun_selected, report_slices):
-            step(desk.revision, desk.ports)
-        return desk
+        return reported(make_desk(tmp_path, ledger=ledger, timestamper=timestamper), monkeypatch)
 
     return make
 
